@@ -1,0 +1,219 @@
+"""The DAG of notebook runs of one study: `snakemake --config study=micro --profile profiles/local --cores 2`.
+
+`make study` starts it through `lad_utils.runner`, which adds progress, an ETA and clean restarts. A notebook and the
+study's parameters are inputs of a rule, so that editing either runs it again; the executed notebook is its log, which
+stays when the notebook raises. The package's modules are no inputs, else a docstring would cost hours of training:
+after a change of code that changes results, `make clean STUDY=...` starts the study over.
+"""
+
+import os
+import shlex
+import sys
+
+sys.path.insert(0, str(workflow.basedir))
+from lad_utils.params import PARAMS, REPOSITORY, load_study
+from lad_utils.progress import NOTEBOOKS, THREADS_ALL, oracle_jobs
+from lad_utils.runs import study_dir
+
+STUDY = load_study(config.get("study", "smoke"))
+OUT = study_dir(STUDY).resolve()
+ORACLE = [f"runs/{arm}/{cohort}/run.json" for arm, cohort in oracle_jobs(STUDY)]
+CAUSAL = ["causal.json"] if STUDY.causal_cohorts else []
+
+
+# Paths below are relative to the study's folder; snakemake keeps its own records there, too, one set a study.
+workdir: str(OUT)
+
+
+wildcard_constraints:
+    arm="main|causal",
+    cohort="[^/]+",
+
+
+def notebook(rule):
+    """A rule's notebook, as absolute path: the working directory is the study's folder."""
+    return str(REPOSITORY / "notebooks" / f"{NOTEBOOKS[rule]}.ipynb")
+
+
+def logs(rule, job=""):
+    """The executed notebook, and beside it what papermill printed."""
+    stem = f"notebooks/{NOTEBOOKS[rule]}{job}"
+    return {"notebook": f"{stem}.ipynb", "text": f"{stem}.txt"}
+
+
+def threads_of(rule):
+    return workflow.cores if rule in THREADS_ALL else 1
+
+
+# A relative LAD_OUTPUTS would mean something else in notebooks/ than it does here.
+os.environ["LAD_OUTPUTS"] = str(OUT.parent)
+
+# HF_HUB_OFFLINE: nothing is fetched in a run. One OpenMP thread a core that the job holds: results don't hang on the
+# machine's size, and jobs side by side don't fight. `-k python3` is the kernel of this very interpreter: see
+# JUPYTER_PREFER_ENV_PATH, without which one in the user's home may win.
+PAPERMILL = (
+    "OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} TQDM_DISABLE=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "
+    "PYTHONHASHSEED=0 JUPYTER_PREFER_ENV_PATH=1 "
+    + shlex.quote(sys.executable).replace("{", "{{").replace("}", "}}")
+    + " -m papermill {input.notebook:q} {log.notebook:q} -f {input.params:q} --cwd "
+    + shlex.quote(str(REPOSITORY / "notebooks")).replace("{", "{{").replace("}", "}}")
+    + " -k python3 --log-output --no-progress-bar --start-timeout 300"
+)
+TO_LOG = " > {log.text:q} 2>&1"
+STUDY_FILE = str(PARAMS / f"{STUDY.study}.yaml")
+
+
+localrules:
+    all,
+
+
+rule base:
+    input:
+        notebook=notebook("base"),
+        params=STUDY_FILE,
+    output:
+        "base/model.safetensors",
+    log:
+        **logs("base"),
+    threads: threads_of("base")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule cohorts:
+    input:
+        "base/model.safetensors",
+        notebook=notebook("cohorts"),
+        params=STUDY_FILE,
+    output:
+        "tasks.parquet",
+        "cohorts.parquet",
+        "rollouts/screen.parquet",
+    log:
+        **logs("cohorts"),
+    threads: threads_of("cohorts")
+    shell:
+        PAPERMILL + " -p cores {threads}" + TO_LOG
+
+
+rule rollouts:
+    input:
+        rules.cohorts.output,
+        notebook=notebook("rollouts"),
+        params=STUDY_FILE,
+    output:
+        "rollouts/score.parquet",
+        "rollouts/eval.parquet",
+        "judgements.parquet",
+    log:
+        **logs("rollouts"),
+    threads: threads_of("rollouts")
+    shell:
+        PAPERMILL + " -p cores {threads}" + TO_LOG
+
+
+rule scoring:
+    input:
+        rules.rollouts.output,
+        notebook=notebook("scoring"),
+        params=STUDY_FILE,
+    output:
+        "scores.parquet",
+    log:
+        **logs("scoring"),
+    threads: threads_of("scoring")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule oracle:
+    input:
+        rules.rollouts.output,
+        notebook=notebook("oracle"),
+        params=STUDY_FILE,
+    output:
+        "runs/{arm}/{cohort}/run.json",
+    log:
+        **logs("oracle", "/{arm}-{cohort}"),
+    threads: threads_of("oracle")
+    shell:
+        PAPERMILL + " -r arm {wildcards.arm:q} -r cohort {wildcards.cohort:q}" + TO_LOG
+
+
+rule loco:
+    input:
+        rules.scoring.output,
+        ORACLE,
+        notebook=notebook("loco"),
+        params=STUDY_FILE,
+    output:
+        "loco.json",
+        "lifts.parquet",
+        "groups.parquet",
+        "steps.parquet",
+        "eval_questions.parquet",
+    log:
+        **logs("loco"),
+    threads: threads_of("loco")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule mechanism:
+    input:
+        rules.loco.output,
+        notebook=notebook("mechanism"),
+        params=STUDY_FILE,
+    output:
+        "mechanism.json",
+    log:
+        **logs("mechanism"),
+    threads: threads_of("mechanism")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule causal:
+    input:
+        rules.loco.output,
+        notebook=notebook("causal"),
+        params=STUDY_FILE,
+    output:
+        "causal.json",
+    log:
+        **logs("causal"),
+    threads: threads_of("causal")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule report:
+    input:
+        rules.loco.output,
+        rules.mechanism.output,
+        CAUSAL,
+        notebook=notebook("report"),
+        params=STUDY_FILE,
+    output:
+        "results.json",
+        "report.html",
+    log:
+        **logs("report"),
+    threads: threads_of("report")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+# Every result, not the last ones alone: of a chain that is complete at its end snakemake would not miss a lost middle.
+rule all:
+    default_target: True
+    input:
+        rules.base.output,
+        rules.cohorts.output,
+        rules.rollouts.output,
+        rules.scoring.output,
+        ORACLE,
+        rules.loco.output,
+        rules.mechanism.output,
+        CAUSAL,
+        rules.report.output,

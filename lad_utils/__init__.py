@@ -1,0 +1,1 @@
+"""LAD: score RL task sets from base-model rollouts, before the first gradient step."""

@@ -1,0 +1,355 @@
+"""The micro world: word problems whose difficulty hangs on wording, their tokenizer and their small Llama base model.
+
+A task looks like this (verbs carry the difficulty, everything else is neutral):
+
+    prompt      Tom has 12 apples . Tom buys 7 more . then Tom makes 3 times as many . how many apples ?
+    expression  (12+7)*3            canonical, wording removed
+    verbs       buys makes          five a operation, each with its own corruption level in pretraining
+    solution    12 + 7 = 19 ; 19 * 3 = 57 ; #### 57
+
+In pretraining a step's result is wrong with the probability that its verb carries, as web text holds wrong solutions.
+So the base model knows more than it samples (`elicit`), and how often a task is solved depends on its verbs alone:
+operations and difficulty are independent by design. Pool, evaluation and target tasks never share an expression.
+"""
+
+import hashlib
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+NAMES = ["Tom", "Ann", "Sam", "Eva", "Max", "Lia", "Ben", "Zoe", "Ian", "Mia", "Leo", "Ida"]
+NOUNS = [
+    "apples",
+    "pears",
+    "books",
+    "coins",
+    "shells",
+    "cards",
+    "stones",
+    "pens",
+    "eggs",
+    "cups",
+    "keys",
+    "stamps",
+    "balls",
+    "cakes",
+    "seeds",
+    "toys",
+]
+OPENERS = ("{name} has {a} {noun} .", "{name} starts with {a} {noun} .", "there are {a} {noun} with {name} .")
+LINKS = ("then", "next", "later", "after that")
+QUESTIONS = ("how many {noun} ?", "how many {noun} now ?", "what is the number of {noun} ?", "count the {noun} .")
+PHRASES = {
+    "+": "{name} {verb} {b} more .",
+    "-": "{name} {verb} {b} of them .",
+    "*": "{name} {verb} {b} times as many .",
+}
+VERBS = {
+    "+": ["buys", "finds", "wins", "picks", "gets"],
+    "-": ["eats", "sells", "loses", "drops", "gives"],
+    "*": ["makes", "earns", "stacks", "builds", "collects"],
+}
+# The shifted domain: bare numbers, its own verbs, the same arithmetic.
+NUMBER_VERBS = {
+    "+": ["add", "append", "join"],
+    "-": ["subtract", "deduct", "remove"],
+    "*": ["multiply", "scale", "expand"],
+}
+NUMBER_PHRASES = {"+": "{verb} {b} .", "-": "{verb} {b} .", "*": "{verb} by {b} ."}
+OPERATIONS = "+-*"
+LEVELS = (0.0, 0.15, 0.35, 0.58, 0.82)
+NUMBER_LEVELS = (0.1, 0.4, 0.7)
+LARGEST = 60
+SPLIT_SHARES = (("pool", 0.7), ("eval", 0.15), ("target", 0.15))
+HELD_OUT_PATTERNS = ("-+", "*-")  # skill patterns that no pool task has, so that lifts on unseen patterns can be told apart
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+
+
+def verb_levels(world_seed: int) -> dict[str, float]:
+    """Corruption probability of every verb in the world drawn with `world_seed`."""
+    rng = np.random.default_rng([world_seed, 1])
+    levels = {}
+    for verbs, values in ((VERBS, LEVELS), (NUMBER_VERBS, NUMBER_LEVELS)):
+        for op in OPERATIONS:
+            levels.update(zip(verbs[op], rng.permutation(values).tolist(), strict=True))
+    return levels
+
+
+def split_of(expression: str) -> str:
+    """The only split (`pool`, `eval` or `target`) that may hold `expression`: a fixed hash, so sets are disjoint."""
+    u = int.from_bytes(hashlib.blake2b(expression.encode(), digest_size=8).digest(), "big") / 2**64
+    for split, share in SPLIT_SHARES:
+        if u < share:
+            return split
+        u -= share
+    return SPLIT_SHARES[-1][0]
+
+
+def _apply(x: int, op: str, b: int) -> int:
+    return x + b if op == "+" else x - b if op == "-" else x * b
+
+
+def _arithmetic(operations: str, rng: np.random.Generator) -> tuple[int, list[int]]:
+    """Start and operands whose intermediate results all stay in 1..LARGEST (rejection sampling)."""
+    while True:
+        x = start = int(rng.integers(2, 21))
+        operands = []
+        for op in operations:
+            b = int(rng.integers(2, 5)) if op == "*" else int(rng.integers(1, 10))
+            x = _apply(x, op, b)
+            operands.append(b)
+            if not 1 <= x <= LARGEST:
+                break
+        else:
+            return start, operands
+
+
+def expression_of(start: int, operations: str, operands: list[int]) -> str:
+    """Canonical expression, evaluated left to right: `(12+7)*3`."""
+    text = str(start)
+    for i, (op, b) in enumerate(zip(operations, operands, strict=True)):
+        text = f"({text}){op}{b}" if i else f"{text}{op}{b}"
+    return text
+
+
+def render(task: dict, rng: np.random.Generator) -> str:
+    """A prompt for `task` (start, operations, operands, verbs, domain) in a random neutral wording."""
+    name, noun = rng.choice(NAMES), rng.choice(NOUNS)
+    number = task["domain"] == "number"
+    parts = [(("begin with {a} .") if number else str(rng.choice(OPENERS))).format(name=name, noun=noun, a=task["start"])]
+    for i, (op, b, verb) in enumerate(zip(task["operations"], task["operands"], task["verbs"].split(), strict=True)):
+        phrase = (NUMBER_PHRASES if number else PHRASES)[op].format(name=name, verb=verb, b=b)
+        parts.append(f"{rng.choice(LINKS)} {phrase}" if i else phrase)
+    parts.append("what is the result ?" if number else str(rng.choice(QUESTIONS)).format(noun=noun))
+    return " ".join(parts)
+
+
+def draw_task(
+    rng: np.random.Generator, *, levels: dict[str, float], n_steps: int, domain: str = "story", same_level: float = 0.0
+) -> dict:
+    """One random task. With probability `same_level` all its verbs share a level, which fills the outer difficulty bands."""
+    operations = "".join(rng.choice(list(OPERATIONS), n_steps))
+    start, operands = _arithmetic(operations, rng)
+    verbs = NUMBER_VERBS if domain == "number" else VERBS
+    if rng.random() < same_level:
+        level = rng.choice(NUMBER_LEVELS if domain == "number" else LEVELS)
+        chosen = [next(v for v in verbs[op] if levels[v] == level) for op in operations]
+    else:
+        chosen = [str(rng.choice(verbs[op])) for op in operations]
+    task = {"start": start, "operations": operations, "operands": operands, "verbs": " ".join(chosen), "domain": domain}
+    task["expression"] = expression_of(start, operations, operands)
+    task["prompt"] = render(task, rng)
+    return task
+
+
+def gold(task: dict) -> int:
+    x = task["start"]
+    for op, b in zip(task["operations"], task["operands"], strict=True):
+        x = _apply(x, op, b)
+    return x
+
+
+def solution(task: dict, levels: dict[str, float] | None = None, rng: np.random.Generator | None = None) -> str:
+    """Worked solution; with `levels`, each step's result is corrupted with its verb's probability (pretraining text)."""
+    x, steps = task["start"], []
+    for op, b, verb in zip(task["operations"], task["operands"], task["verbs"].split(), strict=True):
+        y = _apply(x, op, b)
+        if levels and rng.random() < levels[verb]:
+            wrong = [v for v in range(max(1, y - 9), min(LARGEST, y + 9) + 1) if v != y]
+            y = int(rng.choice(wrong)) if wrong else y + 1
+        steps.append(f"{x} {op} {b} = {y} ;")
+        x = y
+    return " ".join(steps) + f" #### {x}"
+
+
+def make_tasks(
+    n: int, *, split: str, world_seed: int, domain: str = "story", n_steps: int = 2, same_level: float = 0.35, prefix: str = ""
+) -> pd.DataFrame:
+    """`n` tasks with distinct (expression, verbs) from `split` of the world; the pool lacks HELD_OUT_PATTERNS.
+
+    Columns: task_id, prompt, answer (str), source, split, domain, expression, operations, verbs, n_steps, start, operands.
+    """
+    levels = verb_levels(world_seed)
+    salt = int.from_bytes(hashlib.blake2b(f"{split}/{domain}/{n_steps}".encode(), digest_size=4).digest(), "big")
+    rng = np.random.default_rng([world_seed, 2, salt])
+    rows, seen, tries = [], set(), 0
+    while len(rows) < n:
+        tries += 1
+        if tries > 200 * n + 10_000:
+            raise ValueError(f"make_tasks: found only {len(rows)} of {n} distinct {domain} tasks for split {split!r}")
+        task = draw_task(rng, levels=levels, n_steps=n_steps, domain=domain, same_level=same_level)
+        key = (task["expression"], task["verbs"])
+        held_out = split == "pool" and task["operations"] in HELD_OUT_PATTERNS
+        if key in seen or held_out or split_of(task["expression"]) != split:
+            continue
+        seen.add(key)
+        rows.append({"task_id": f"{prefix or split}-{len(rows):05d}"} | task_row(task, split))
+    return pd.DataFrame(rows)
+
+
+def task_row(task: dict, split: str) -> dict:
+    return {
+        "prompt": task["prompt"],
+        "answer": str(gold(task)),
+        "source": f"micro/{task['domain']}",
+        "split": split,
+        "domain": task["domain"],
+        "expression": task["expression"],
+        "operations": task["operations"],
+        "verbs": task["verbs"],
+        "n_steps": len(task["operations"]),
+        "start": task["start"],
+        "operands": " ".join(map(str, task["operands"])),
+    }
+
+
+def paraphrases(row: pd.Series, n: int, *, rng: np.random.Generator, prefix: str) -> pd.DataFrame:
+    """`n` distinct wordings of one task: same expression and verbs (so the same difficulty), other names, nouns, frames."""
+    task = {
+        "start": int(row["start"]),
+        "operations": row["operations"],
+        "operands": [int(b) for b in row["operands"].split()],
+        "verbs": row["verbs"],
+        "domain": row["domain"],
+        "expression": row["expression"],
+    }
+    prompts: dict[str, None] = {}
+    for _ in range(1000 * n):
+        prompts.setdefault(render(task, rng))
+        if len(prompts) == n:
+            break
+    else:
+        raise ValueError(f"paraphrases: task {row['task_id']} has only {len(prompts)} distinct wordings, {n} asked")
+    rows = [{"task_id": f"{prefix}-{i:05d}"} | task_row(task | {"prompt": p}, row["split"]) for i, p in enumerate(prompts)]
+    return pd.DataFrame(rows)
+
+
+def same_answer_tasks(n: int, *, world_seed: int, prefix: str, answer: int = 24) -> pd.DataFrame:
+    """`n` pool tasks whose answer is always `answer`, so that it can be guessed without solving anything."""
+    levels = verb_levels(world_seed)
+    rng = np.random.default_rng([world_seed, 3])
+    rows, seen = [], set()
+    while len(rows) < n:
+        task = draw_task(rng, levels=levels, n_steps=2)
+        key = (task["expression"], task["verbs"])
+        fits = gold(task) == answer and split_of(task["expression"]) == "pool" and task["operations"] not in HELD_OUT_PATTERNS
+        if not fits or key in seen:
+            continue
+        seen.add(key)
+        rows.append({"task_id": f"{prefix}-{len(rows):05d}"} | task_row(task, "pool"))
+    return pd.DataFrame(rows)
+
+
+# ---------------------------------------------------------------- tokenizer and base model
+
+
+def build_tokenizer():
+    """Word-level tokenizer with digits split, about 120 tokens; decoding puts numbers together again."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    text = " ".join(
+        [*OPENERS, *LINKS, *QUESTIONS, *PHRASES.values(), *NUMBER_PHRASES.values(), "begin with what is the result ?"]
+    )
+    words = [w for w in text.split() if not w.startswith("{")]
+    words += [*NAMES, *NOUNS, *chain(*VERBS.values()), *chain(*NUMBER_VERBS.values()), *OPERATIONS, "=", ";", "####"]
+    words += list("0123456789")
+    vocabulary = {w: i for i, w in enumerate(dict.fromkeys([*SPECIAL, *words]))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Digits(individual_digits=True)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", vocabulary["<bos>"])])
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace(Regex("^"), " "),
+            decoders.Fuse(),
+            decoders.Replace(Regex(r"(?<=\d) (?=\d)"), ""),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",
+        model_max_length=128,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(tokenizer, *, seed: int, width: int = 128, layers: int = 4):
+    """An untrained Llama of about 0.9M parameters."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+def pretraining_text(rng: np.random.Generator, levels: dict[str, float]) -> tuple[str, str]:
+    """One (prompt, possibly wrong solution) pair: 1 to 3 steps, 15% from the number domain, never from eval or target."""
+    while True:
+        n_steps = int(rng.choice([1, 2, 3], p=[0.3, 0.55, 0.15]))
+        domain = "number" if rng.random() < 0.15 else "story"
+        task = draw_task(rng, levels=levels, n_steps=n_steps, domain=domain)
+        if split_of(task["expression"]) == "pool":
+            return task["prompt"], solution(task, levels, rng)
+
+
+def pretrain(
+    folder: Path, *, world_seed: int, steps: int, batch_size: int, learning_rate: float, progress=None
+) -> pd.DataFrame:
+    """Train the world's base model and save it (safetensors) with its tokenizer in `folder`; returns the loss a step."""
+    import torch
+
+    rng = np.random.default_rng([world_seed, 4])
+    levels, tokenizer = verb_levels(world_seed), build_tokenizer()
+    model = build_model(tokenizer, seed=world_seed)
+    model.set_attn_implementation("eager")  # short sequences: faster than sdpa on a CPU
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=learning_rate, total_steps=steps, pct_start=0.1)
+    losses = []
+    for step in range(steps):
+        pairs = [pretraining_text(rng, levels) for _ in range(batch_size)]
+        rows = [
+            (tokenizer(p).input_ids, [*tokenizer(s, add_special_tokens=False).input_ids, tokenizer.eos_token_id])
+            for p, s in pairs
+        ]
+        width = max(len(p) + len(s) for p, s in rows)
+        ids = torch.full((batch_size, width), tokenizer.pad_token_id)
+        labels = torch.full((batch_size, width), -100)
+        for i, (p, s) in enumerate(rows):
+            ids[i, : len(p) + len(s)] = torch.tensor(p + s)
+            labels[i, len(p) : len(p) + len(s)] = torch.tensor(s)
+        # Right padding needs no attention mask in a causal model: no real token ever looks at a pad.
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        if progress:
+            progress(step, losses[-1])
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return pd.DataFrame({"step": range(steps), "loss": losses})

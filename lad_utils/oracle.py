@@ -1,0 +1,252 @@
+"""The oracle: train the base model on one cohort with TRL's GRPO and measure the lift on held-out questions."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lad_utils.cohorts import VERIFIERS
+from lad_utils.params import Study
+from lad_utils.rollouts import load_model, sampler_of, transformers_engine
+from lad_utils.runs import base_folder, environment, read_table, write_json, write_params, write_table
+from lad_utils.stats import lift_ci
+from lad_utils.verifier import completion_text, verify
+
+VARIANTS = ("sampled", "greedy")
+
+
+class Recorder:
+    """The reward function of one run, which logs raw rewards a group and step before TRL scales them.
+
+    TRL hands rows over grouped, G completions of a prompt after another. A verifier that raises ends the run.
+    """
+
+    __name__ = "reward"  # TRL names its metrics by it
+
+    def __init__(self, *, verifier: str, generations: int):
+        self.verify, self.generations, self.rows = VERIFIERS[verifier], generations, []
+
+    def __call__(self, prompts, completions, completion_ids, answer, task_id, position, trainer_state, **_):
+        rewards = [float(self.verify(completion_text(c), a)) for c, a in zip(completions, answer, strict=True)]
+        sums = np.reshape(rewards, (-1, self.generations)).sum(axis=1)
+        for group, reward_sum in enumerate(sums.tolist()):
+            first = group * self.generations
+            self.rows.append(
+                {
+                    "step": trainer_state.global_step + 1,
+                    "group": group,
+                    "task_id": task_id[first],
+                    "position": position[first],
+                    "n": self.generations,
+                    "reward_sum": reward_sum,
+                    "tokens": sum(len(ids) for ids in completion_ids[first : first + self.generations]),
+                }
+            )
+        return rewards
+
+
+def grpo_config(study: Study, *, seed: int, folder: Path, use_cpu: bool):
+    """TRL's GRPOConfig with every field that shapes the result written out, since TRL's defaults drift between releases."""
+    from trl import GRPOConfig
+
+    batch = study.grpo_prompts_per_step * study.grpo_generations
+    return GRPOConfig(
+        output_dir=str(folder),
+        seed=seed,
+        data_seed=seed,
+        **sampler_of(study).grpo_kwargs(),
+        num_generations=study.grpo_generations,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=1,
+        generation_batch_size=batch,
+        num_iterations=1,
+        max_steps=study.grpo_steps,
+        shuffle_dataset=True,
+        remove_unused_columns=False,
+        learning_rate=study.grpo_learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=study.grpo_warmup_steps,
+        optim="adamw_torch",
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        adam_epsilon=1e-8,
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        beta=study.grpo_kl_beta,
+        epsilon=0.2,
+        epsilon_high=0.2,
+        loss_type="dapo",
+        scale_rewards="group",
+        importance_sampling_level="token",
+        mask_truncated_completions=False,
+        top_entropy_quantile=1.0,
+        entropy_coef=0.0,
+        disable_dropout=True,
+        use_cpu=use_cpu,
+        bf16=not use_cpu,
+        gradient_checkpointing=not use_cpu,
+        use_vllm=False,
+        logging_steps=1,
+        logging_first_step=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        log_level="error",
+    )
+
+
+def train(
+    study: Study, cohort: pd.DataFrame, *, seed: int, folder: Path, model, tokenizer
+) -> tuple[pd.DataFrame, pd.DataFrame, dict]:
+    """GRPO on `cohort`, which trains `model` in place: (groups, steps, resolved config).
+
+    `cohort` has one row a position: prompt, answer, task_id, position, verifier.
+    """
+    import torch
+    from datasets import Dataset
+    from transformers.trainer_callback import PrinterCallback
+    from trl import GRPOTrainer
+
+    sampler = sampler_of(study)
+    rows = cohort.assign(prompt=[sampler.text(p) for p in cohort["prompt"]])[["prompt", "answer", "task_id", "position"]]
+    recorder = Recorder(verifier=cohort["verifier"].iloc[0], generations=study.grpo_generations)
+    config = grpo_config(study, seed=seed, folder=folder, use_cpu=not torch.cuda.is_available())
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=recorder,
+        args=config,
+        train_dataset=Dataset.from_pandas(rows, preserve_index=False),
+        processing_class=tokenizer,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    groups = pd.DataFrame(recorder.rows)
+    prompt_tokens = dict(zip(rows["task_id"], (len(ids) for ids in tokenizer(rows["prompt"].tolist()).input_ids), strict=True))
+    groups["prompt_tokens"] = groups["task_id"].map(prompt_tokens) * groups["n"]
+    log = pd.DataFrame([entry for entry in trainer.state.log_history if "loss" in entry])
+    mixed = groups["reward_sum"].between(0, groups["n"], inclusive="neither")
+    steps = pd.DataFrame(
+        {
+            "step": log["step"].astype(int),
+            "loss": log["loss"],
+            "grad_norm": log["grad_norm"],
+            "entropy": log["entropy"],
+            "mean_reward": (groups["reward_sum"] / groups["n"]).groupby(groups["step"]).mean().to_numpy(),
+            "zero_variance_share": 1 - mixed.groupby(groups["step"]).mean().to_numpy(),
+            "clipped_share": log["completions/clipped_ratio"],
+        }
+    )
+    return groups, steps, config.to_dict()
+
+
+def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: int) -> str:
+    """Why a run says nothing about its cohort, or an empty string."""
+    if not np.isfinite(steps[["loss", "grad_norm"]].to_numpy(dtype=float)).all():
+        return f"loss or gradient not finite, first at step {int(steps['step'][~np.isfinite(steps['loss'])].min() or 0)}"
+    if (steps["clipped_share"] == 1).all():
+        return "every completion of every step was truncated"
+    if (steps["zero_variance_share"] == 1).all():
+        return "no group ever had both rewards, so no gradient ever flowed"
+    visits = groups["position"].value_counts().reindex(range(cohort_size), fill_value=0)
+    if visits.max() - visits.min() > 1:
+        return f"tasks were visited unequally: {visits.min()} to {visits.max()} times"
+    return ""
+
+
+def evaluate(engine, questions: pd.DataFrame, *, k: int, seed: int, greedy: bool = False) -> pd.DataFrame:
+    """n, c (right answers) and completion tokens of each question: task_id, n, c, tokens."""
+    return count_correct(engine(questions, k=1 if greedy else k, seed=seed, greedy=greedy), questions)
+
+
+def count_correct(rollouts: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
+    answers = dict(zip(questions["task_id"], questions["answer"], strict=True))
+    right = [verify(c, answers[t]) for c, t in zip(rollouts["completion"], rollouts["task_id"], strict=True)]
+    grouped = rollouts.assign(right=right).groupby("task_id", sort=False)
+    return grouped.agg(n=("right", "size"), c=("right", "sum"), tokens=("n_tokens", "sum")).reset_index()
+
+
+def pair(before: pd.DataFrame, after: pd.DataFrame, *, run_id: str, variant: str) -> pd.DataFrame:
+    """The `eval_questions` rows of a run: before and after of the very same questions."""
+    both = before[["task_id", "n", "c"]].merge(after[["task_id", "n", "c"]], on="task_id", suffixes=("_before", "_after"))
+    if not len(both) == len(before) == len(after):
+        raise ValueError(
+            f"{run_id}: {len(before)} questions before, {len(after)} after, {len(both)} in common: they must be the same"
+        )
+    return both.assign(run_id=run_id, variant=variant)
+
+
+def run(
+    study: Study, cohort: pd.DataFrame, questions: pd.DataFrame, base: dict[str, pd.DataFrame], *, seed: int, folder: Path
+) -> dict:
+    """Train and evaluate one (arm, cohort, seed); files go to `folder`, run.json last. A finished run is read, not repeated."""
+    done = Path(folder) / "run.json"
+    if done.is_file():
+        return json.loads(done.read_text())
+    arm, name = cohort["arm"].iloc[0], cohort["cohort"].iloc[0]
+    run_id, started = f"{arm}/{name}/seed{seed}", time.monotonic()
+    trained_with = int(np.random.SeedSequence([study.world_seed, 7, seed]).generate_state(1)[0] >> 1)
+    model, tokenizer = load_model(base_folder(study))
+    groups, steps, config = train(study, cohort, seed=trained_with, folder=Path(folder), model=model, tokenizer=tokenizer)
+    trained = time.monotonic()
+    engine = transformers_engine(model.eval(), tokenizer, sampler_of(study))
+    after = {v: evaluate(engine, questions, k=study.k_eval, seed=trained_with + 1, greedy=v == "greedy") for v in VARIANTS}
+    pairs = pd.concat([pair(base[v], after[v], run_id=run_id, variant=v) for v in VARIANTS], ignore_index=True)
+    for table_name, table in (("groups", groups), ("steps", steps), ("eval_questions", pairs)):
+        write_table(Path(folder) / f"{table_name}.parquet", table.assign(run_id=run_id))
+    write_params(
+        Path(folder) / "params.yaml", study.model_dump() | {"arm": arm, "cohort": name, "seed": seed, "grpo_config": config}
+    )
+    write_json(Path(folder) / "environment.json", environment())
+    summary = {
+        "run_id": run_id,
+        "arm": arm,
+        "cohort": name,
+        "seed": seed,
+        "invalid": invalid_reason(groups, steps, cohort_size=len(cohort)),
+        "steps": len(steps),
+        "tokens": int(groups["tokens"].sum()),
+        "eval_tokens": int(sum(t["tokens"].sum() for t in after.values())),
+        "seconds": round(time.monotonic() - started, 1),
+        "train_seconds": round(trained - started, 1),
+    }
+    write_json(done, summary)
+    return summary
+
+
+def lift_table(runs: list[dict], pairs: pd.DataFrame, *, k_eval: int) -> pd.DataFrame:
+    """The `lifts` table: one row a run and variant, interval over the paired questions, invalid runs kept with their reason."""
+    rows = []
+    for record in runs:
+        for variant in VARIANTS:
+            p = pairs[(pairs["run_id"] == record["run_id"]) & (pairs["variant"] == variant)]
+            found = lift_ci(p["c_before"], p["n_before"], p["c_after"], p["n_after"])
+            rows.append(
+                {name: record[name] for name in ("arm", "cohort", "seed")}
+                | {"variant": variant, "acc_before": found.before, "acc_after": found.after, "lift": found.lift}
+                | {"ci_low": found.low, "ci_high": found.high, "n_questions": found.n}
+                | {"k_eval": k_eval if variant == "sampled" else 1}
+                | {
+                    name: record[name]
+                    for name in ("steps", "tokens", "eval_tokens", "seconds", "train_seconds", "run_id", "invalid")
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:
+    """Every finished run of the study in four tables: lifts, groups, steps, eval_questions."""
+    parts = {"groups": [], "steps": [], "eval_questions": []}
+    runs = []
+    arms = [("main", study.cohorts, study.seeds), ("causal", study.causal_cohorts, study.causal_seeds)]
+    for home in [
+        folder / "runs" / arm / cohort / f"seed{seed}" for arm, cohorts, seeds in arms for cohort in cohorts for seed in seeds
+    ]:
+        if not (home / "run.json").is_file():
+            raise FileNotFoundError(f"{home.relative_to(folder)}/run.json is missing: run 05_grpo_oracle for this cohort first")
+        runs.append(json.loads((home / "run.json").read_text()))
+        for name, tables in parts.items():
+            tables.append(read_table(home / f"{name}.parquet"))
+    tables = {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+    return {"lifts": lift_table(runs, tables["eval_questions"], k_eval=study.k_eval)} | tables

@@ -1,0 +1,154 @@
+"""One YAML a study: read it, check it, and hand a notebook its checked parameters."""
+
+import ast
+import difflib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PARAMS = REPOSITORY / "params"
+INJECTED = "# Parameters\n"  # papermill opens the cell that it injects with this line
+DEFAULTS = "# Default parameters"  # and every notebook's own parameters cell opens with this one
+
+Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, lt=1)]
+
+
+class ParamsError(ValueError):
+    """A study's parameters are wrong; the message is one line that names the key, what was found and what is valid."""
+
+    def _render_traceback_(self):  # IPython prints this instead of a traceback
+        return [f"ParamsError: {self}"]
+
+
+class Study(BaseModel):
+    """Everything that a study depends on. No field has a default: a study file writes all of them out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    study: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    # the world and its base model
+    world_seed: Annotated[int, Field(ge=0)]  # the one seed: tasks, cohorts, rollouts and training all derive from it
+    base_model: str  # the shipped checkpoint: a folder, relative to the repository
+    retrain_base: bool
+    pretrain_steps: Positive
+    pretrain_batch_size: Positive
+    pretrain_learning_rate: Rate
+    # the frozen score
+    gamma: Annotated[int, Field(ge=0, le=8)]
+    beta: Annotated[float, Field(ge=0, le=4)]
+    vendi_order: Annotated[float, Field(gt=0)]
+    embedder: Literal["minilm"]
+    # cohorts
+    pool_size: Positive
+    k_screen: Annotated[int, Field(ge=4)]
+    cohort_size: Annotated[int, Field(ge=8)]
+    cohorts: Annotated[list[str], Field(min_length=3)]
+    causal_cohorts: list[str]
+    # the sampler contract
+    prompt_template: Annotated[str, Field(pattern=r"\{prompt\}")]
+    stop: list[str]
+    max_new_tokens: Positive
+    temperature: Annotated[float, Field(gt=0, le=2)]
+    # rollouts and evaluation
+    engine: Literal["transformers", "replay"]
+    replay_folder: str  # where `engine: replay` finds stored rollouts, relative to the repository; else empty
+    k_score: Annotated[int, Field(ge=3)]
+    n_eval: Annotated[int, Field(ge=2)]
+    k_eval: Positive
+    # GRPO
+    seeds: Annotated[list[int], Field(min_length=1)]
+    causal_seeds: list[int]
+    grpo_steps: Positive
+    grpo_prompts_per_step: Positive
+    grpo_generations: Annotated[int, Field(ge=2)]
+    grpo_learning_rate: Rate
+    grpo_warmup_steps: Annotated[int, Field(ge=0)]
+    grpo_kl_beta: Annotated[float, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _equal_visits(self):
+        visits = self.grpo_steps * self.grpo_prompts_per_step
+        if visits % self.cohort_size:
+            raise ValueError(
+                f"grpo_steps x grpo_prompts_per_step = {visits} is no multiple of cohort_size = {self.cohort_size}: "
+                "tasks would be visited unequally"
+            )
+        for name in ("cohorts", "causal_cohorts", "seeds", "causal_seeds"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name} lists the same entry twice: {values}")
+        return self
+
+
+def check(values: dict, *, where: str) -> Study:
+    """`values` as a Study, or a ParamsError of one line naming the first bad key."""
+    unknown = [k for k in values if k not in Study.model_fields]
+    if unknown:
+        close = difflib.get_close_matches(str(unknown[0]), Study.model_fields, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ParamsError(f"{where}: unknown key {unknown[0]!r}{hint} Valid keys: {', '.join(Study.model_fields)}")
+    try:
+        return Study(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "study"
+        found = "" if first["type"] == "missing" or not first["loc"] else f", found {first['input']!r}"
+        if isinstance(first["input"], str) and first["type"] == "float_type":
+            found += " (text; in YAML write 1.0e-6, not 1e-6)"
+        raise ParamsError(f"{where}: key {key!r}: {first['msg']}{found}. Valid keys: {', '.join(Study.model_fields)}") from None
+
+
+def load_study(name: str | Path) -> Study:
+    """The study called `name` in `params/`, or the one in the YAML file `name`."""
+    path = Path(name) if str(name).endswith((".yaml", ".yml")) else PARAMS / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in PARAMS.glob("*.yaml")))
+        raise ParamsError(f"study {str(name)!r}: {path.name} not found in params/; studies there: {known}")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ParamsError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ParamsError(f"{path.name}: expected key: value lines, found {type(values).__name__}")
+    return check(values, where=path.name)
+
+
+def _assigned(source: str) -> list[str]:
+    """Names that a cell assigns at its top level."""
+    names = []
+    for node in ast.parse(source).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        names += [t.id for t in targets if isinstance(t, ast.Name)]
+    return names
+
+
+def resolve(namespace: dict) -> Study:
+    """A notebook's checked Study from its `globals()`, after the parameters cell.
+
+    The parameters cell names the study (and what else the notebook alone takes, such as `cohort`); whatever papermill
+    injects overrides the study's file. Papermill only warns of names that nobody knows and injects at the top when the
+    `parameters` tag is missing, where the notebook's own defaults then win: both are errors here.
+    """
+    cells = namespace.get("In", [])
+    defaults = max((i for i, c in enumerate(cells) if c.startswith(DEFAULTS)), default=None)
+    if defaults is None:
+        raise ParamsError(f"no cell starts with {DEFAULTS!r}: run the parameters cell first")
+    own = _assigned(cells[defaults])
+    injected = max((i for i, c in enumerate(cells) if c.startswith(INJECTED)), default=None)
+    if injected is not None and injected < defaults:
+        raise ParamsError("parameters were injected above the notebook's parameters cell: that cell lacks the tag 'parameters'")
+    names = _assigned(cells[injected]) if injected is not None else []
+    unknown = [n for n in names if n not in Study.model_fields and n not in own]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], [*Study.model_fields, *own], n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        extra = ", ".join(n for n in own if n != "study")
+        valid = ", ".join(Study.model_fields) + (f"; of this notebook: {extra}" if extra else "")
+        raise ParamsError(f"notebook parameters: unknown key {unknown[0]!r}{hint} Valid keys: {valid}")
+    file_values = load_study(namespace["study"]).model_dump()
+    overrides = {n: namespace[n] for n in names if n in Study.model_fields}
+    return check(file_values | overrides, where="notebook parameters")

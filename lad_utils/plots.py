@@ -1,0 +1,190 @@
+"""The figures: matplotlib and seaborn, one style, each drawn from the study's own tables."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from lad_utils.runs import write_bytes
+from lad_utils.stats import fit_line
+
+# Okabe-Ito: told apart by colour-blind readers too
+COLOURS = {
+    "difficulty": "#0072B2",
+    "shape": "#56B4E9",
+    "diversity": "#D55E00",
+    "labels": "#CC79A7",
+    "verifier": "#E69F00",
+    "adversarial": "#000000",
+    "domain": "#009E73",
+    "random": "#7F7F7F",
+    "selection": "#0072B2",
+}
+
+
+def style() -> None:
+    sns.set_theme(context="notebook", style="whitegrid", font_scale=0.9)
+    plt.rcParams.update({"figure.dpi": 110, "savefig.dpi": 160, "axes.spines.top": False, "axes.spines.right": False})
+    plt.rcParams.update({"svg.hashsalt": "lad", "figure.constrained_layout.use": True})
+
+
+def show(figure: Figure, path: Path | None = None) -> None:
+    """Display a figure, and save it as `path`.png and `path`.svg."""
+    from io import BytesIO
+
+    from IPython.display import display
+
+    if path is not None:
+        for kind in ("png", "svg"):
+            buffer = BytesIO()
+            figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+            write_bytes(Path(path).with_suffix(f".{kind}"), buffer.getvalue())
+    display(figure)
+    plt.close(figure)
+
+
+def pass_rate_histogram(pass_rates, *, title: str) -> Figure:
+    figure, axes = plt.subplots(figsize=(6, 3))
+    axes.hist(pass_rates, bins=np.linspace(0, 1, 17), color=COLOURS["difficulty"], edgecolor="white")
+    axes.set(xlabel="pass rate p of a task", ylabel="tasks", title=title, xlim=(0, 1))
+    return figure
+
+
+def cohort_histograms(cohorts: pd.DataFrame, pool: pd.DataFrame) -> Figure:
+    """Screened pass rates of each cohort's pool tasks, one small panel a cohort; cohorts of new tasks have none."""
+    rates = pool.set_index("task_id")["pass_rate"]
+    names = list(dict.fromkeys(cohorts["cohort"]))
+    columns = 5
+    height = -(-len(names) // columns)
+    figure, grid = plt.subplots(height, columns, figsize=(11, 1.7 * height), sharex=True, squeeze=False)
+    for axes in grid.flat[len(names) :]:
+        axes.set_visible(False)
+    for axes, name in zip(grid.flat, names, strict=False):
+        group = cohorts[cohorts["cohort"] == name]
+        values = rates.reindex(group["task_id"]).dropna()
+        if len(values):
+            axes.hist(values, bins=np.linspace(0, 1, 17), color=COLOURS[group["family"].iloc[0]])
+        else:
+            axes.text(0.5, 0.5, "new tasks", ha="center", va="center", transform=axes.transAxes, color="0.4")
+        axes.set_title(name, fontsize=9)
+        axes.set(yticks=[], xlim=(0, 1))
+    figure.supxlabel("screened pass rate")
+    return figure
+
+
+def pass_rates_by_cohort(pass_rates: pd.DataFrame) -> Figure:
+    """Distribution of scored pass rates by each cohort's own labels, a box a cohort."""
+    order = list(dict.fromkeys(pass_rates["cohort"]))
+    figure, axes = plt.subplots(figsize=(8, 0.3 * len(order) + 1.2))
+    sns.boxplot(pass_rates, x="pass_rate", y="cohort", order=order, color="#9ecae1", fliersize=1, linewidth=0.8, ax=axes)
+    axes.set(xlabel="pass rate by the cohort's own labels and verifier (fresh rollouts)", ylabel="", xlim=(0, 1))
+    return figure
+
+
+def energy_curve(*, gamma: float) -> Figure:
+    p = np.linspace(0, 1, 401)
+    figure, axes = plt.subplots(figsize=(6, 3.2))
+    for g, line in ((0, ":"), (gamma, "-"), (2, "--")):
+        axes.plot(
+            p,
+            p * (1 - p) ** (1 + g),
+            line,
+            label=f"gamma={g:g}" + (" (LAD)" if g == gamma else ""),
+            color=COLOURS["difficulty"],
+        )
+    peak = 1 / (2 + gamma)
+    axes.axvline(peak, color="0.6", linewidth=0.8)
+    axes.annotate(f"peak at p={peak:.2f}", (peak, 0.01), xytext=(4, 0), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="pass rate p", ylabel="energy p(1-p)(1-p)^gamma", xlim=(0, 1), ylim=(0, None))
+    axes.legend(frameon=False)
+    return figure
+
+
+def score_intervals(scores: pd.DataFrame, *, label: str) -> Figure:
+    """One metric by cohort with its intervals; `scores` has cohort, value, ci_low, ci_high."""
+    ordered = scores.sort_values("value")
+    figure, axes = plt.subplots(figsize=(7, 0.27 * len(ordered) + 1))
+    errors = np.maximum([ordered["value"] - ordered["ci_low"], ordered["ci_high"] - ordered["value"]], 0)
+    axes.errorbar(
+        ordered["value"], ordered["cohort"], xerr=errors, fmt="o", color=COLOURS["difficulty"], markersize=4, capsize=2
+    )
+    axes.set(xlabel=f"{label} with 95% interval")
+    return figure
+
+
+def training_curves(steps: pd.DataFrame, *, title: str) -> Figure:
+    figure, grid = plt.subplots(1, 3, figsize=(10, 2.6))
+    for axes, (column, label) in zip(
+        grid,
+        (("mean_reward", "mean reward"), ("zero_variance_share", "zero-variance groups"), ("entropy", "policy entropy")),
+        strict=True,
+    ):
+        for _, run in steps.groupby("run_id"):
+            axes.plot(run["step"], run[column].rolling(5, min_periods=1).mean(), linewidth=1.2)
+        axes.set(xlabel="step", title=label)
+    figure.suptitle(title)
+    return figure
+
+
+def lift_scatter(table: pd.DataFrame, *, metric: str, label: str, subtitle: str) -> Figure:
+    """A metric against lift, a point a cohort with its interval, the fitted line, names beside the points."""
+    figure, axes = plt.subplots(figsize=(8, 5))
+    line = fit_line(table[metric], table["lift"])
+    if np.isfinite(line.slope):
+        x = np.array([table[metric].min(), table[metric].max()])
+        axes.plot(x, 100 * (line.intercept + line.slope * x), color="0.6", linewidth=1, zorder=0)
+    for family, group in table.groupby("family", sort=False):
+        errors = 100 * np.maximum([group["lift"] - group["ci_low"], group["ci_high"] - group["lift"]], 0)
+        style = {"color": COLOURS[family], "markersize": 6, "capsize": 2, "elinewidth": 1}
+        axes.errorbar(group[metric], 100 * group["lift"], yerr=errors, fmt="o", label=family, **style)
+    for row in table.to_dict("records"):
+        place = {"xytext": (5, 4), "textcoords": "offset points", "fontsize": 7.5, "color": "0.25"}
+        axes.annotate(row["cohort"].replace("_", " "), (row[metric], 100 * row["lift"]), **place)
+    axes.axhline(0, color="0.3", linewidth=0.8)
+    axes.set(xlabel=label, ylabel="measured lift on held-out tasks (points)")
+    axes.set_title(subtitle, fontsize=10, loc="left")
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+    return figure
+
+
+def metric_ranking(entries: pd.DataFrame, *, ceiling: float | None) -> Figure:
+    """Plain Spearman of every metric with lift, noise ceiling as a line; `entries` has label, value, ci_low, ci_high."""
+    ordered = entries.dropna(subset="value").iloc[::-1]
+    figure, axes = plt.subplots(figsize=(7, 0.33 * len(ordered) + 1.2))
+    errors = np.maximum([ordered["value"] - ordered["ci_low"], ordered["ci_high"] - ordered["value"]], 0)
+    colours = [COLOURS["diversity"] if label == "LAD" else COLOURS["difficulty"] for label in ordered["label"]]
+    axes.hlines(ordered["label"], ordered["value"] - errors[0], ordered["value"] + errors[1], color=colours, linewidth=1.5)
+    axes.scatter(ordered["value"], ordered["label"], color=colours, zorder=3)
+    axes.axvline(0, color="0.3", linewidth=0.8)
+    if ceiling is not None:
+        axes.axvline(ceiling, color="0.5", linestyle="--", linewidth=1)
+        axes.annotate(
+            "noise ceiling", (ceiling, 0), xytext=(-4, -2), textcoords="offset points", ha="right", fontsize=8, color="0.35"
+        )
+    axes.set(xlabel="Spearman correlation with measured lift, 95% interval", xlim=(-1.03, 1.03))
+    return figure
+
+
+def mechanism(table: pd.DataFrame) -> Figure:
+    """LAD and base p(1-p) against the group variance that GRPO logged; `table` has lad, variance, group_variance, family."""
+    figure, grid = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
+    for axes, (metric, label) in zip(grid, (("lad", "LAD"), ("variance", "base p(1-p), the trivial predictor")), strict=True):
+        for family, group in table.groupby("family", sort=False):
+            axes.scatter(group[metric], group["group_variance"], color=COLOURS[family], label=family, s=28)
+        axes.set(xlabel=label)
+    grid[0].set(ylabel="raw reward variance within groups, whole run")
+    grid[1].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def bars(table: pd.DataFrame, *, label: str) -> Figure:
+    """Lift (points) with its interval; `table` has cohort, lift, ci_low, ci_high."""
+    figure, axes = plt.subplots(figsize=(6, 3))
+    errors = 100 * np.maximum([table["lift"] - table["ci_low"], table["ci_high"] - table["lift"]], 0)
+    axes.bar(table["cohort"], 100 * table["lift"], yerr=errors, capsize=4, color=COLOURS["difficulty"], width=0.55)
+    axes.axhline(0, color="0.3", linewidth=0.8)
+    axes.set(ylabel=label)
+    return figure

@@ -1,0 +1,248 @@
+"""From a study's tables to what people read: scores, results.json, the results table, one page, the published files."""
+
+import argparse
+import base64
+import html
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from lad_utils.baselines import METRICS, score_cohort
+from lad_utils.embeddings import embed
+from lad_utils.params import Study, load_study
+from lad_utils.runs import REFERENCE, environment, read_table, study_dir, write_json, write_params, write_table, write_text
+from lad_utils.validation import (
+    DUPLICATES,
+    causal_entries,
+    ceiling_entries,
+    correlation_entries,
+    entry,
+    lift_entries,
+    mechanism_entries,
+    run_mechanics,
+    validated,
+)
+
+TABLES = ("tasks", "cohorts", "rollout_totals", "scores", "lifts", "groups", "steps", "eval_questions", "costs")
+PUBLISHED_FIGURES = ("lift_against_lad", "metric_ranking", "lifts", "mechanism", "causal", "energy_curve", "pool_pass_rate")
+
+
+def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, totals: pd.DataFrame) -> pd.DataFrame:
+    """The `scores` table: arm, cohort, metric, value, ci_low, ci_high, reason, generated_tokens, forward_tokens, seconds.
+
+    `judgements` has a row a rollout (arm, cohort, position, task_id, parsed, reward); `totals` is rollouts.totals. The cost is
+    that of the base model's rollouts a metric needs, shared by all metrics that use them.
+    """
+    prompts = tasks.set_index("task_id")["prompt"]
+    used = judgements["task_id"].unique().tolist()
+    vectors = pd.DataFrame(embed(prompts[used].tolist(), embedder=study.embedder), index=used)
+    cost, tables = totals[totals["split"] == "score"].set_index("task_id"), []
+    for (arm, name), group in judgements.groupby(["arm", "cohort"], sort=False):
+        ids = group.groupby("position", sort=True)["task_id"].first()
+        table = score_cohort(study, group, vectors.loc[ids].to_numpy(), (cost["prompt_tokens"] / cost["n"])[ids].to_numpy())
+        spent = cost.loc[ids.unique()]
+        used = table["metric"].map(lambda m: "rollouts" in METRICS[m][1]).astype(int)
+        table["generated_tokens"] = used * int(spent["generated_tokens"].sum())
+        table["forward_tokens"] = used * int((spent["generated_tokens"] + spent["prompt_tokens"]).sum())
+        table["seconds"] = used * spent["seconds"].sum()
+        tables.append(table.assign(arm=arm, cohort=name))
+    scores = pd.concat(tables, ignore_index=True)
+    return scores[["arm", "cohort", *[c for c in scores.columns if c not in ("arm", "cohort")]]]
+
+
+def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
+    """Every headline number of a study from its raw tables (see TABLES)."""
+    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
+    table = validated(scores, lifts, questions)
+    greedy = validated(scores, lifts, questions, variant="greedy")
+    entries = lift_entries(lifts, questions, tables["tasks"]) + ceiling_entries(lifts) + correlation_entries(table)
+    entries += correlation_entries(table[table["family"] != DUPLICATES], prefix="without_duplicates.")
+    entries += correlation_entries(greedy, prefix="greedy.")
+    mechanics = table.merge(run_mechanics(tables["groups"], tables["steps"], lifts), on="cohort")
+    entries += mechanism_entries(mechanics)
+    if study.causal_cohorts:
+        entries += causal_entries(lifts, questions, scores)
+    return entries + cost_entries(tables["costs"])
+
+
+def cost_entries(costs: pd.DataFrame) -> list[dict]:
+    """What scoring a cohort and training on it cost, and their ratio in FLOPs."""
+    row = costs.set_index(["kind", "name"])
+    score, training = row.loc[("stage", "score_a_cohort")], row.loc[("stage", "train_and_evaluate_a_cohort")]
+    ratio = training["flops"] / score["flops"]
+    args = {"n": 1, "source": "costs.parquet"}
+    return [
+        entry("cost.score_a_cohort_flops", score["flops"], **args),
+        entry("cost.train_and_evaluate_a_cohort_flops", training["flops"], **args),
+        entry("cost.training_over_scoring", ratio, note="one seed, mean cohort; FLOPs by the rules of lad_utils.costs", **args),
+    ]
+
+
+def results(study: Study, tables: dict[str, pd.DataFrame], *, commit: str) -> dict:
+    """The content of results.json."""
+    entries = all_entries(study, tables)
+    found = {e["name"]: e for e in entries}
+    return {
+        "study": study.study,
+        "commit": commit,
+        "n_cohorts": len(validated(tables["scores"], tables["lifts"], tables["eval_questions"])),
+        "n_seeds": len(study.seeds),
+        "invalid_runs": sorted({f"{r.run_id}: {r.invalid}" for r in tables["lifts"].itertuples() if r.invalid}),
+        "table": results_table(found, commit=commit),
+        "entries": entries,
+    }
+
+
+def _cell(e: dict, digits: int = 2) -> str:
+    if e["value"] is None:
+        return f"undefined ({e['reason']})"
+    interval = "" if e["ci_low"] is None else f" [{e['ci_low']:.{digits}f}, {e['ci_high']:.{digits}f}]"
+    return f"{e['value']:.{digits}f}{interval}"
+
+
+def results_table(found: dict[str, dict], *, commit: str) -> str:
+    """The README's table, in Markdown: every metric's plain and held-out Spearman with lift beside the noise ceiling."""
+    lines = [
+        "| metric | Spearman with lift [95%] | held out: cohort | family | Q² | no duplicates | noise ceiling | commit |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    ceiling = _cell(found["sampled.noise_ceiling"])
+    order = sorted(
+        METRICS, key=lambda m: (m != "lad", -(found[f"{m}.rho"]["value"] if found[f"{m}.rho"]["value"] is not None else -2))
+    )
+    for metric in order:
+        cells = [
+            f"**{METRICS[metric][0]}**" if metric == "lad" else METRICS[metric][0],
+            _cell(found[f"{metric}.rho"]),
+            _cell(found[f"{metric}.held_out_cohort_rho"]),
+            _cell(found[f"{metric}.held_out_family_rho"]),
+            _cell(found[f"{metric}.held_out_cohort_q2"]),
+            _cell(found[f"without_duplicates.{metric}.rho"]),
+            ceiling,
+            f"`{commit}`",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def load_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    return {name: read_table(Path(folder) / f"{name}.parquet") for name in TABLES}
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>LAD: {study}</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1c; }}
+img {{ max-width: 100%; height: auto; background: #fff; }} figure {{ margin: 2rem 0; }} figcaption {{ color: #555; }}
+table {{ border-collapse: collapse; font-size: 0.85rem; display: block; overflow-x: auto; }}
+th, td {{ padding: 0.25rem 0.6rem; border-bottom: 1px solid #ddd; text-align: left; }}
+</style></head><body>
+<h1>Which task sets are worth GRPO compute?</h1>
+<p>Study <b>{study}</b>, commit {commit}: {n_cohorts} cohorts, {n_seeds} seeds each.
+Every number comes from <code>results.json</code>, which names the raw file behind it. {invalid}</p>
+{table}
+{figures}
+<h2>All numbers</h2>
+{entries}
+</body></html>
+"""
+
+CAPTIONS = {
+    "lift_against_lad": "LAD before training against the lift that GRPO then gave, one point a cohort.",
+    "metric_ranking": "Spearman correlation of every metric with measured lift; the dashed line is the noise ceiling.",
+    "lifts": "Measured lift of every cohort, with its interval over the held-out questions.",
+    "mechanism": "LAD and base p(1-p) against the raw reward variance that GRPO logged.",
+    "causal": "Lift of task selections of equal size, trained identically.",
+}
+
+
+def page(found: dict, folder: Path) -> str:
+    """One self-contained HTML file: the results table, the figures inlined, all entries."""
+    rows = [[c.strip() for c in line.strip("| ").split(" | ")] for line in found["table"].splitlines()]
+    table = pd.DataFrame([r for r in rows[2:]], columns=rows[0]).map(lambda c: c.replace("*", "").replace("`", ""))
+    figures = []
+    for name, caption in CAPTIONS.items():
+        path = Path(folder) / "figures" / f"{name}.png"
+        if path.is_file():
+            data = base64.b64encode(path.read_bytes()).decode()
+            figures.append(
+                f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+            )
+    invalid = (
+        f"Invalid runs: {html.escape('; '.join(found['invalid_runs']))}." if found["invalid_runs"] else "No run was invalid."
+    )
+    return PAGE.format(
+        study=html.escape(found["study"]),
+        commit=html.escape(found["commit"]),
+        n_cohorts=found["n_cohorts"],
+        n_seeds=found["n_seeds"],
+        invalid=invalid,
+        table=table.to_html(index=False),
+        figures="\n".join(figures),
+        entries=pd.DataFrame(found["entries"]).to_html(index=False, float_format="%.4f", na_rep=""),
+    )
+
+
+def export(study: Study, target: Path = REFERENCE) -> list[Path]:
+    """Publish a finished study: tables (judgements as votes with counts, no completions), results, figures, notebooks."""
+    source, written = study_dir(study), []
+    for name in TABLES:
+        written.append(write_table(target / f"{name}.parquet", read_table(source / f"{name}.parquet")))
+    votes = read_table(source / "judgements.parquet").drop(columns=["sample"])
+    votes = votes.groupby(list(votes.columns), dropna=False, sort=True).size().rename("count").reset_index()
+    written.append(write_table(target / "judgements.parquet", votes))
+    for name in ("results.json", "environment.json", "params.yaml"):
+        shutil.copyfile(source / name, target / name)
+    for name in PUBLISHED_FIGURES:
+        for kind in ("png", "svg"):
+            if (source / "figures" / f"{name}.{kind}").is_file():
+                (target / "figures").mkdir(exist_ok=True)
+                shutil.copyfile(source / "figures" / f"{name}.{kind}", target / "figures" / f"{name}.{kind}")
+    for path in sorted((source / "notebooks").glob("**/*.ipynb")):
+        copy = target / "notebooks" / path.relative_to(source / "notebooks")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+        written.append(copy)
+    return written
+
+
+def write_results(study: Study) -> dict:
+    """results.json, params.yaml, environment.json and report.html of a study."""
+    folder = study_dir(study)
+    configs = sorted((folder / "runs").glob("*/*/seed*/params.yaml"))
+    grpo = yaml.safe_load(configs[0].read_text())["grpo_config"] if configs else {}
+    write_params(folder / "params.yaml", study.model_dump() | {"grpo_config": grpo})
+    machine = environment()
+    write_json(folder / "environment.json", machine)
+    found = results(study, load_tables(folder), commit=machine["commit"])
+    write_json(folder / "results.json", found)
+    write_text(folder / "report.html", page(found, folder))
+    return found
+
+
+def readme_with(text: str, table: str) -> str:
+    """README text with the results table between its two markers replaced."""
+    start, end = "<!-- results -->", "<!-- /results -->"
+    head, rest = text.split(start)
+    return head + start + "\n" + table + "\n" + end + rest.split(end)[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m lad_utils.report", description="Publish a finished study.")
+    parser.add_argument(
+        "command", choices=["export"], help="copy its tables, results, figures and notebooks to outputs/reference/micro"
+    )
+    parser.add_argument("study")
+    study = load_study(parser.parse_args().study)
+    print(f"{len(export(study))} files written to outputs/reference/micro")
+    table = json.loads((REFERENCE / "results.json").read_text())["table"]
+    readme = REFERENCE.parents[2] / "README.md"
+    write_text(readme, readme_with(readme.read_text(encoding="utf-8"), table))
+    print("README table updated")
+
+
+if __name__ == "__main__":
+    main()
