@@ -25,6 +25,7 @@ help: ## list these targets
 	@echo "  Settings: STUDY=$(STUDY) CORES=$(CORES) PYTHON=$(PYTHON) PIP_FLAGS=$(PIP_FLAGS)"
 
 env: $(STAMP) ## install the locked CPU environment into .venv (Python 3.11 or newer)
+	@echo "environment ready: .venv"
 
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \

@@ -222,7 +222,7 @@ def run(name: str, *, cores: int, until: str) -> int:
         if until == "report":
             show_results(folder)
         return 0
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):  # the latter when what reads this output, such as `head`, has ended
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         end_processes(folder)

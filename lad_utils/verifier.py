@@ -10,6 +10,7 @@ separate process under a wall-clock and a memory limit, since a policy may write
 """
 
 import atexit
+import contextlib
 import functools
 import json
 import numbers
@@ -24,14 +25,13 @@ import threading
 from fractions import Fraction
 from pathlib import Path
 
-WORKER_SECONDS = 3.0
-WORKER_START_SECONDS = 60.0
+WORKER_CPU_SECONDS = 3  # the usual limit: unlike wall-clock time it gives the same verdict on a loaded machine
+WORKER_SECONDS = 10.0  # wall clock
 WORKER_BYTES = 2**30
-LONGEST_NUMBER = 400  # characters; bounds the integer arithmetic
-LARGEST_EXPONENT = 400
+LONGEST_NUMBER = 400  # digits, and the largest exponent; bounds the integer arithmetic
 LONGEST_ANSWER = 1000  # characters after the marker, in the box or after the phrase
 
-MARKER = re.compile(r"####+[ \t]*\n?")
+MARKER = re.compile(r"####+[ \t\r]*\n?")
 BOX_EVENTS = re.compile(r"\\boxed\s?\{|\\[{}\\]|[{}]")
 PHRASE = re.compile(r"\banswer\b[*_]{0,3}[ \t]{0,9}(?:is\b|:)[\s:*_]*(?=\S)", re.IGNORECASE)
 # Digits joined by . , / : ^ are one token, so 3/4, 3:30, 1.2.3 and 1.234,00 never yield a part of themselves. A minus after a
@@ -43,10 +43,8 @@ NUMBER = re.compile(
 )
 DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+|(?=\.))(?:\.[0-9]+)?"
 RATIONAL = re.compile(rf"({DECIMAL})(?:/({DECIMAL}))?")
-FUNCTIONS = (
-    "pi|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|mod|max|min|or|and|to|not|if|plus|minus|times|divided|over|squared|cubed|factorial"
-    "|hundred|thousand|million|billion|trillion|half|third|quarter"
-)
+SCALES = "hundred|thousand|million|billion|trillion"
+FUNCTIONS = f"pi|sin|cos|tan|log|ln|exp|sqrt|mod|max|min|or|and|to|not|if|plus|minus|times|divided|over|squared|cubed|{SCALES}"
 GLUED = r"(?:st|nd|rd|th|kg|mg|cm|mm|km|ml|mL|lb|lbs|oz|ft|hr|am|pm)(?![A-Za-z])|(?!xyz|abc|pi|sqrt)[A-Za-z]{3}"
 UNIT = rf"(?!(?:{FUNCTIONS})\b)(?:[A-Za-z]{{2,}}|[mghsLlW]\b)"
 # What may follow a number that fills a whole answer: percent, currency, a unit (`square feet`, `cm^2`, `miles/hour`).
@@ -55,7 +53,7 @@ WHOLE_TAIL = re.compile(rf"\s*[%$€£]*(?:(?:\s+|(?={GLUED})){UNIT}(?:[ /-]{UNI
 CONTINUES = re.compile(
     r"[%$]?(?:\s*\^|\s*\\|[({_√]|\s*[-−–+*/×÷·±<>≤≥≠≈~=:|!]+\s*[$({\\]*(?:[-−.]?[0-9]|[A-Za-z](?![A-Za-z]))"
     r"|\s*(?:,\s*|&\s*|,?\s*\b(?:and|or|to|vs|versus)\b\s*)?[$]?[-−]?\.?[0-9]"
-    rf"|\s*(?:{FUNCTIONS})\b(?!\s+[a-z])|\s*(?:or|hundred|thousand|million|billion|trillion)\b"
+    rf"|\s*(?:{FUNCTIONS})\b(?!\s+[a-z])|\s*(?:or|{SCALES})\b"
     rf"|(?=[A-Za-z])(?!{GLUED})|\s+(?![mghsLlWaAI])[A-Za-z](?![A-Za-z'])"
     r"|\s+(?:hours?|minutes?|feet|foot|ft|dollars?|pounds?|lbs?|years?|months?|weeks?|days?|remainder)[ ,]+(?:and )?[$]?[0-9])"
 )
@@ -72,7 +70,7 @@ CLEANERS = {  # pattern: replacement, in this order
 }
 NULL_GOLDS = {"", "n/a", "na", "nan", "none", "null", "tbd", "?", "-"}
 LATEX = re.compile(r"[\\^{}_√π]")
-# Powers of powers, 5-digit exponents and huge factorials: rejected at once, before the worker spends its time limit on them.
+# Powers of powers and huge exponents or factorials are rejected at once, before the worker spends its time limit on them.
 TOWER = re.compile(r"\^[\s{(]*[0-9A-Za-z.]+[\s)}]*\^|\^[\s{(]*[0-9]{5}|[0-9]{5}\s*!|![\s)}]*!")
 VAGUE = re.compile(r"\\(?:approx|sim|simeq|cong|l?dots|cdots|neq?|in|text\s?\{\s?or)\b|[≈~]|\.\.\.")
 
@@ -83,8 +81,6 @@ def completion_text(completion) -> str:
     if isinstance(messages, (list, tuple)) and all(isinstance(message, dict) for message in messages):
         contents = [message.get("content") for message in messages if message.get("role", "assistant") == "assistant"]
         completion = contents[-1] if contents else None
-        if isinstance(completion, (list, tuple)):  # parts: [{"type": "text", "text": ...}]
-            completion = "".join(str(part.get("text") or "") for part in completion if isinstance(part, dict))
     if completion is None or isinstance(completion, str):
         return completion or ""
     raise TypeError(f"completion: found {type(completion).__name__} {repr(completion)[:80]}, expected a str or chat messages")
@@ -99,20 +95,16 @@ def _clean(text: str) -> str:
 
 
 def _number(match: re.Match | None, text: str, *, whole: bool) -> tuple[str, Fraction] | None:
-    """Literal and value of a matched NUMBER, or None if it is malformed (1.234,00, 3:30, 1/0), too long or more than it.
-
-    `whole`: only a unit may follow it in `text`; else prose may, but not more mathematics.
-    """
+    """Literal and value; None if malformed (3:30, 1/0) or if more than a unit (`whole`) or mathematics follows in `text`."""
     parts = RATIONAL.fullmatch(match["body"]) if match is not None and len(match["body"]) <= LONGEST_NUMBER else None
     if parts is None or not (WHOLE_TAIL.fullmatch(text, match.end()) if whole else not CONTINUES.match(text, match.end())):
         return None
     numerator, denominator = parts[1].replace(",", ""), (parts[2] or "1").replace(",", "")
     exponent, signs = match["exponent"] or "0", (match["sign"], match["sign_after_currency"])
-    if len(exponent) > 5 or abs(int(exponent)) > LARGEST_EXPONENT or not Fraction(denominator) or all(signs):
+    if len(exponent) > 5 or abs(int(exponent)) > LONGEST_NUMBER or not Fraction(denominator) or all(signs):
         return None
     value = Fraction(numerator) / Fraction(denominator) * Fraction(10) ** int(exponent) + int(match["whole"] or 0)
-    plain = parts[2] is None and match["exponent"] is None
-    literal = numerator if plain else str(value)
+    literal = numerator if parts[2] is None and match["exponent"] is None else str(value)
     return (f"-{literal}", -value) if any(signs) else (literal, value)
 
 
@@ -124,8 +116,7 @@ def _leading_number(text: str, *, whole: bool) -> tuple[str, Fraction] | None:
 
 def _last_number(text: str) -> str | None:
     text = _clean(text)
-    numbers_found = list(NUMBER.finditer(text))
-    found = _number(numbers_found[-1], text, whole=False) if numbers_found else None
+    found = _number(([None, *NUMBER.finditer(text)])[-1], text, whole=False)
     return None if found is None else found[0]
 
 
@@ -143,14 +134,10 @@ def _answer(segment: str, *, whole: bool = False, prose: bool = False) -> str | 
     # `12 + 7 = 19` and `x = 19` state 19; `x = 5, y = 7` and `y + 3x = 0` state no single value.
     left, _, right = segment.rpartition("=")
     variable = re.fullmatch(r"\W*[A-Za-z](?:_\w|\(\w\))?\s*", left)
-    other = re.search(
-        r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|,(?![0-9]{3})|\\(?:text|quad|begin|neq?)|[<>!]$|\b(?:and|or)\b", left
-    )
+    other = re.search(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|,(?![0-9]{3})|\\(?:[tq]|be|ne)|[<>!]$|\b(?:and|or)\b", left)
     stated = right.strip() if right.strip() and (variable or not other) else segment
-    for candidate in (segment, stated):
-        found = _leading_number(candidate, whole=whole)
-        if found is not None:
-            return found[0]
+    if found := _leading_number(segment, whole=whole) or _leading_number(stated, whole=whole):
+        return found[0]
     formula = None if whole else re.search(r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", segment)
     if formula is not None:
         return _answer(next(filter(None, formula.groups())), whole=True)
@@ -195,10 +182,7 @@ def extract(completion) -> str | None:
 
 
 def gold_answer(text) -> str | None:
-    """Final answer of a gold column: a number, LaTeX, or that of a full solution (`...#### 18` gives `18`); None if unusable.
-
-    Prose is no gold: `see figure 3` is None, not 3. A float 5.0 is `5`.
-    """
+    """Final answer of a gold column (`...#### 18` gives `18`, 5.0 gives `5`); None if unusable: `see figure 3` is not 3."""
     if not isinstance(text, (str, numbers.Real)) or isinstance(text, bool) or str(text).strip().lower() in NULL_GOLDS:
         return None
     text = str(int(text)) if isinstance(text, float) and text.is_integer() else str(text).strip()
@@ -209,12 +193,13 @@ def gold_answer(text) -> str | None:
         answer = _answer(text[phrases[-1].end() :].split("\n", 1)[0])
     else:
         answer = _answer(text.strip("$ ") if text.count("$") == 2 else text, whole=True)
-    if answer is None or answer.lower() in NULL_GOLDS or parse_number(answer) is not None:
-        return None if answer is None or answer.lower() in NULL_GOLDS else answer
+    if answer is None or parse_number(answer) is not None:
+        return answer
     bare = re.sub(r"\\(?:text|mathrm|mbox|begin|end)\s?\{[^{}]*\}|\\[A-Za-z]+", " 1 ", answer)
     # One or two glued letters (xy, AB) are variables; longer words are prose, unless they name a function.
     prose = re.search(rf"\b(?!(?:{FUNCTIONS})\b)(?:[A-Za-z]{{3,}}|no|is|it|in|an|at|as|on|of|by|we|he)\b", bare)
-    return answer if prose is None and re.search(r"[0-9A-Za-z]", bare) and ("\\" in answer or " or " not in answer) else None
+    usable = prose is None and re.search(r"[0-9A-Za-z]", bare) and ("\\" in answer or " or " not in answer)
+    return answer if usable and answer.lower() not in NULL_GOLDS else None
 
 
 @functools.lru_cache(maxsize=65536, typed=True)
@@ -228,16 +213,16 @@ def _gold(answer) -> tuple[str, Fraction | None]:
 @functools.lru_cache(maxsize=65536, typed=True)
 def _agrees(stated: str | None, answer) -> bool:
     gold, gold_value = _gold(answer)
-    value = None if stated is None else parse_number(stated)
-    if stated is None or (value is not None and gold_value is not None):
-        return stated is not None and value == gold_value
+    if stated is None:
+        return False
+    if gold_value is not None and (value := parse_number(stated)) is not None:
+        return value == gold_value
     plain_stated, plain_gold = (re.sub(r"[\s$%]+", " ", _clean(text)).strip(" .") for text in (stated, gold))
     if plain_stated.replace(" ", "") == plain_gold.replace(" ", ""):
         return gold_value is None
     # An unevaluated `12 + 7` is no answer to 19: only LaTeX or a symbolic gold asks for mathematics.
-    mathematical = LATEX.search(stated) or gold_value is None
-    vague = VAGUE.search(stated) and not VAGUE.search(gold)
-    return bool(mathematical and not vague and not TOWER.search(stated)) and WORKER.ask(plain_stated, plain_gold)
+    refused = TOWER.search(stated) or (VAGUE.search(stated) and not VAGUE.search(gold))
+    return bool(not refused and (gold_value is None or LATEX.search(stated))) and WORKER.ask(plain_stated, plain_gold)
 
 
 def verify(completion, answer) -> bool:
@@ -251,7 +236,7 @@ def verify_strict(completion, answer) -> bool:
 
 
 class _Worker:
-    """A `math-verify` process, started at first use; JSON lines both ways, one request at a time from any thread."""
+    """A `math-verify` process, started at first use: a line of JSON in, a line out, one request at a time from any thread."""
 
     def __init__(self):
         self.lock, self.process = threading.Lock(), None
@@ -270,18 +255,16 @@ class _Worker:
 
     def ask(self, stated: str, gold: str) -> bool:
         reply = b""
-        with self.lock:
+        with self.lock, contextlib.suppress(BrokenPipeError):
             try:
                 if self.process is None:
                     command = [sys.executable, "-m", "lad_utils.verifier", "--worker"]
                     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
                     self.process = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[1], bufsize=0, **pipes)
-                    if self._line(WORKER_START_SECONDS) != b"ready\n":
+                    if self._line(60) != b"ready\n":
                         raise RuntimeError("verifier worker: it did not start, expected `ready`; is math-verify installed?")
                 self.process.stdin.write(json.dumps([stated, gold]).encode() + b"\n")
                 reply = self._line(WORKER_SECONDS)
-            except BrokenPipeError:
-                pass
             finally:
                 if not reply:  # also on an interrupt: a late reply must never meet the next request
                     self.stop()
@@ -300,15 +283,16 @@ def _serve() -> None:
 
     latex = [LatexExtractionConfig(boxed_match_priority=0)]
     read = functools.partial(parse, extraction_config=latex, fallback_mode="no_fallback", parsing_timeout=None)
+    sympy_verify(read(r"$\frac{1}{2}$"), read("$0.5x$"))  # pays the first call's set-up before the clock runs
     os.write(1, b"ready\n")  # one write a line, so that the other side reads whole lines
     for line in sys.stdin.buffer:
-        signal.alarm(int(WORKER_SECONDS) + 2)  # dies by itself when its parent is gone
+        signal.setitimer(signal.ITIMER_PROF, WORKER_CPU_SECONDS)  # SIGPROF kills it, so it dies without its parent, too
         try:
             stated, gold = (read(f"${text}$") for text in json.loads(line))
             agrees = bool(stated and gold and sympy_verify(gold, stated, float_rounding=12, timeout_seconds=None))
         except Exception:
             agrees = False
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         os.write(1, b"true\n" if agrees else b"false\n")
 
 

@@ -1,0 +1,122 @@
+"""The micro world is what makes the study mean something: these are its promises."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lad_utils import micro
+from lad_utils.cohorts import BANDS
+from lad_utils.oracle import count_correct
+from lad_utils.params import REPOSITORY, load_study
+from lad_utils.rollouts import load_model, sampler_of, transformers_engine
+from lad_utils.runs import REFERENCE, read_table
+from lad_utils.verifier import verify
+
+STUDY = load_study("micro-reference")
+WORLD = STUDY.world_seed
+
+
+@pytest.fixture(scope="module")
+def pool():
+    tasks = read_table(REFERENCE / "tasks.parquet")
+    return tasks[tasks.task_id.str.startswith("pool-")]
+
+
+@pytest.fixture(scope="module")
+def base():
+    return load_model(REPOSITORY / STUDY.base_model)
+
+
+def test_pool_evaluation_and_target_share_no_expression():
+    sets = [set(micro.make_tasks(400, split=s, world_seed=WORLD).expression) for s in ("pool", "eval", "target")]
+    assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
+
+
+def test_the_pool_lacks_the_held_out_skill_patterns_and_the_evaluation_has_them():
+    pool, questions = (micro.make_tasks(400, split=s, world_seed=WORLD) for s in ("pool", "eval"))
+    assert not pool.operations.isin(micro.HELD_OUT_PATTERNS).any()
+    assert questions.operations.isin(micro.HELD_OUT_PATTERNS).mean() > 0.1
+
+
+def test_worked_solutions_verify_and_their_expressions_evaluate_to_the_answer():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        task = micro.draw_task(rng, levels=micro.verb_levels(1), n_steps=int(rng.integers(1, 4)))
+        value = task["start"]
+        for op, b in zip(task["operations"], task["operands"], strict=True):
+            value = {"+": value + b, "-": value - b, "*": value * b}[op]
+            assert 1 <= value <= micro.LARGEST
+        assert verify(micro.solution(task), str(value))
+
+
+def test_corruption_follows_the_verbs_level():
+    levels, rng = micro.verb_levels(3), np.random.default_rng(0)
+    for verb in micro.VERBS["+"]:
+        task = {"start": 5, "operations": "+", "operands": [7], "verbs": verb, "domain": "story"}
+        wrong = np.mean([not verify(micro.solution(task, levels, rng), "12") for _ in range(400)])
+        assert wrong == pytest.approx(levels[verb], abs=0.08)
+
+
+def test_worlds_differ_and_a_world_is_reproducible():
+    one, again, other = (micro.make_tasks(20, split="pool", world_seed=s) for s in (WORLD, WORLD, 101))
+    pd.testing.assert_frame_equal(one, again)
+    assert (one.prompt != other.prompt).any() and micro.verb_levels(WORLD) != micro.verb_levels(101)
+
+
+def test_paraphrases_are_distinct_wordings_of_one_expression():
+    task = micro.make_tasks(1, split="pool", world_seed=WORLD).iloc[0]
+    wordings = micro.paraphrases(task, 256, rng=np.random.default_rng(0), prefix="x")
+    assert wordings.prompt.nunique() == 256
+    assert (wordings.expression == task.expression).all() and (wordings.verbs == task.verbs).all()
+
+
+def test_guessable_tasks_all_have_the_same_answer():
+    assert set(micro.same_answer_tasks(50, world_seed=WORLD, prefix="x").answer) == {"24"}
+
+
+def test_the_tokenizer_knows_every_word_and_puts_numbers_together_again():
+    tokenizer = micro.build_tokenizer()
+    rng = np.random.default_rng(0)
+    for domain in ("story", "number"):
+        for _ in range(200):
+            task = micro.draw_task(rng, levels=micro.verb_levels(1), n_steps=2, domain=domain)
+            for text in (task["prompt"], micro.solution(task)):
+                ids = tokenizer(text).input_ids
+                assert tokenizer.unk_token_id not in ids and ids[0] == tokenizer.bos_token_id
+                assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    assert len({tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id}) == 3  # D07
+
+
+def test_the_shipped_base_is_small_safetensors_and_says_its_accuracy(base):
+    model, tokenizer = base
+    assert model.num_parameters() < 1_000_000
+    files = {p.name for p in (REPOSITORY / STUDY.base_model).iterdir()}
+    assert "model.safetensors" in files and not any(name.endswith((".bin", ".pt", ".pkl")) for name in files)
+    questions = micro.make_tasks(200, split="eval", world_seed=WORLD)
+    engine = transformers_engine(model, tokenizer, sampler_of(STUDY))
+    sampled = count_correct(engine(questions, k=8, seed=1), questions)
+    greedy = count_correct(engine(questions, k=1, seed=1, greedy=True), questions)
+    assert 0.3 <= (sampled.c / sampled.n).mean() <= 0.5
+    assert (greedy.c / greedy.n).mean() > (sampled.c / sampled.n).mean()
+
+
+def test_greedy_and_sampled_accuracy_are_reported():
+    names = {e["name"] for e in json.loads((REFERENCE / "results.json").read_text())["entries"]}
+    assert {"sampled.base_accuracy", "greedy.base_accuracy"} <= names
+
+
+def test_half_of_the_pool_is_of_middling_difficulty_and_the_outer_bands_fill(pool):
+    assert len(pool) == STUDY.pool_size and (pool.k >= 16).all()
+    assert pool.pass_rate.between(0.1, 0.7).mean() >= 0.5
+    assert (pool.pass_rate < 0.08).sum() >= STUDY.cohort_size
+    assert (pool.pass_rate > 0.85).sum() >= STUDY.cohort_size
+    for low, high in BANDS.values():
+        assert ((pool.pass_rate >= low) & (pool.pass_rate < high)).sum() >= STUDY.cohort_size
+
+
+def test_operations_explain_under_a_tenth_of_the_variance_in_difficulty(pool):
+    assert pool.n_steps.nunique() == 1  # so the number of steps is given
+    means = pool.groupby("operations").pass_rate.transform("mean")
+    assert means.var() / pool.pass_rate.var() < 0.10
