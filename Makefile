@@ -57,7 +57,8 @@ test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
 test-slow: $(STAMP) ## the tests that train, kill and restart things
 	@$(BIN)/python -m pytest -q -m slow
 
-lab: $(STAMP) ## open the notebooks in JupyterLab
+lab: $(STAMP) ## open the notebooks in JupyterLab, on the smoke study's files (made first, about two minutes)
+	@$(BIN)/python -m lad_utils.runner smoke --cores $(CORES)
 	@$(JUPYTER) $(BIN)/python -m jupyterlab --notebook-dir=. notebooks
 
 lint: $(STAMP) ## ruff on code and notebooks; outputs only in the cells that nbval checks
@@ -68,7 +69,7 @@ lint: $(STAMP) ## ruff on code and notebooks; outputs only in the cells that nbv
 
 reference: $(STAMP) ## run the published study and export it to outputs/reference/micro
 	@$(BIN)/python -m lad_utils.runner micro-reference --cores $(CORES)
-	@$(BIN)/python -m lad_utils.report export
+	@$(BIN)/python -m lad_utils.report export micro-reference
 
 clean: ## delete one study's outputs, so that it runs from the start (make clean STUDY=smoke)
 	@case "$(origin STUDY)" in "command line"|environment*) ;; *) echo "make clean: name the study, e.g. make clean STUDY=smoke" >&2; exit 1;; esac

@@ -39,12 +39,12 @@ def _pass_at_8(correct, k) -> np.ndarray:
 
 def majority_is_right(parsed: list, rewards: np.ndarray) -> float:
     """1 where the most frequent parsed answer of a task is rewarded, ties shared; no parsed answer at all counts as wrong."""
-    votes = Counter(p for p in parsed if p is not None)
+    votes = Counter(p for p in parsed if isinstance(p, str))
     if not votes:
         return 0.0
     top = max(votes.values())
     leaders = [a for a, v in votes.items() if v == top]
-    rewarded = {p for p, r in zip(parsed, rewards, strict=True) if r}
+    rewarded = {p for p, r in zip(parsed, rewards, strict=True) if r and isinstance(p, str)}
     return sum(a in rewarded for a in leaders) / len(leaders)
 
 

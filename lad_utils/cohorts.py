@@ -128,9 +128,10 @@ def corrupt_labels(tasks: pd.DataFrame, share: float, *, rng: np.random.Generato
 
 
 def build_cohorts(
-    names: list[str], pool: pd.DataFrame, *, size: int, world_seed: int, embed: Callable[[list[str]], np.ndarray], arm: str
+    names: list[str], pool: pd.DataFrame, *, size: int, world_seed: int, embeddings: np.ndarray, arm: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(cohorts, new tasks) for `names` from the screened `pool` (tasks with correct, k and pass_rate).
+    """(cohorts, new tasks) for `names` from the screened `pool` (tasks with correct, k and pass_rate; its
+    index is 0..n-1 and `embeddings` (n, d) has a row for each).
 
     Columns of `cohorts`: arm, cohort, position, task_id, family, answer (after any corruption), verifier.
     New tasks are those that a family makes for itself: paraphrases, guessable tasks, the shifted domain.
@@ -140,7 +141,7 @@ def build_cohorts(
         raise CohortError(f"cohort {unknown[0]!r} is unknown; cohorts: {', '.join(FAMILY)}")
     cohorts, made = [], []
     for name in names:
-        members, is_new = _members(name, pool, size, world_seed=world_seed, embed=embed)
+        members, is_new = _members(name, pool, size, world_seed=world_seed, embeddings=embeddings)
         answers = members["answer"].tolist()
         if name.startswith("labels_wrong_"):
             answers = corrupt_labels(
@@ -164,7 +165,7 @@ def build_cohorts(
     return pd.concat(cohorts, ignore_index=True), pd.concat(made, ignore_index=True) if made else pool.head(0)
 
 
-def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embed) -> tuple[pd.DataFrame, bool]:
+def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embeddings) -> tuple[pd.DataFrame, bool]:
     """The n tasks of cohort `name`, and whether they are new (not of the pool)."""
     rng, middle = _rng(world_seed, name), _between(pool, *MATCHED)
     if name in BANDS:
@@ -182,7 +183,7 @@ def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embed) -
         few = draw_balanced(middle, distinct, name=name, rng=rng)
         return few.iloc[np.arange(n) % distinct], False
     if name == "max_diverse":
-        return middle.iloc[most_diverse(embed(middle["prompt"].tolist()), n)], False
+        return middle.iloc[most_diverse(embeddings[middle.index], n)], False
     if name in ("clean_twin", "labels_wrong_30", "labels_wrong_60"):
         return draw_balanced(_between(pool, *LABELS_RANGE), n, name=name, rng=_rng(world_seed, "clean_twin")), False
     if name == "guessable":
@@ -192,7 +193,7 @@ def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embed) -
     if name in ("top_lad", "bottom_lad"):
         energies = unbiased_energy(pool["correct"], pool["k"])
         sign = 1 if name == "top_lad" else -1
-        return pool.iloc[greedy_lad(energies, embed(pool["prompt"].tolist()), n, sign=sign, rng=rng)], False
+        return pool.iloc[greedy_lad(energies, embeddings, n, sign=sign, rng=rng)], False
     if len(pool) < n:
         raise CohortError(f"cohort {name!r}: the pool holds {len(pool)} tasks, {n} are needed")
     return pool.iloc[rng.permutation(len(pool))[:n]], False

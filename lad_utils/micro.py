@@ -2,9 +2,9 @@
 
 A task looks like this (verbs carry the difficulty, everything else is neutral):
 
-    prompt      Tom has 12 apples . Tom buys 7 more . then Tom makes 3 times as many . how many apples ?
+    prompt      Tom has 12 apples . Tom buys 7 . then Tom scales 3 . how many apples ?
     expression  (12+7)*3            canonical, wording removed
-    verbs       buys makes          five a operation, each with its own corruption level in pretraining
+    verbs       buys scales         five a operation, each with its own corruption level in pretraining
     solution    12 + 7 = 19 ; 19 * 3 = 57 ; #### 57
 
 In pretraining a step's result is wrong with the probability that its verb carries, as web text holds wrong solutions.
@@ -41,15 +41,11 @@ NOUNS = [
 OPENERS = ("{name} has {a} {noun} .", "{name} starts with {a} {noun} .", "there are {a} {noun} with {name} .")
 LINKS = ("then", "next", "later", "after that")
 QUESTIONS = ("how many {noun} ?", "how many {noun} now ?", "what is the number of {noun} ?", "count the {noun} .")
-PHRASES = {
-    "+": "{name} {verb} {b} more .",
-    "-": "{name} {verb} {b} of them .",
-    "*": "{name} {verb} {b} times as many .",
-}
+PHRASE = "{name} {verb} {b} ."  # the verb alone tells the operation, so that the model must read it
 VERBS = {
     "+": ["buys", "finds", "wins", "picks", "gets"],
     "-": ["eats", "sells", "loses", "drops", "gives"],
-    "*": ["makes", "earns", "stacks", "builds", "collects"],
+    "*": ["multiplies", "scales", "expands", "grows", "replicates"],
 }
 # The shifted domain: bare numbers, its own verbs, the same arithmetic.
 NUMBER_VERBS = {
@@ -57,7 +53,7 @@ NUMBER_VERBS = {
     "-": ["subtract", "deduct", "remove"],
     "*": ["multiply", "scale", "expand"],
 }
-NUMBER_PHRASES = {"+": "{verb} {b} .", "-": "{verb} {b} .", "*": "{verb} by {b} ."}
+NUMBER_PHRASE = "{verb} {b} ."
 OPERATIONS = "+-*"
 LEVELS = (0.0, 0.15, 0.35, 0.58, 0.82)
 NUMBER_LEVELS = (0.1, 0.4, 0.7)
@@ -119,8 +115,8 @@ def render(task: dict, rng: np.random.Generator) -> str:
     name, noun = rng.choice(NAMES), rng.choice(NOUNS)
     number = task["domain"] == "number"
     parts = [(("begin with {a} .") if number else str(rng.choice(OPENERS))).format(name=name, noun=noun, a=task["start"])]
-    for i, (op, b, verb) in enumerate(zip(task["operations"], task["operands"], task["verbs"].split(), strict=True)):
-        phrase = (NUMBER_PHRASES if number else PHRASES)[op].format(name=name, verb=verb, b=b)
+    for i, (b, verb) in enumerate(zip(task["operands"], task["verbs"].split(), strict=True)):
+        phrase = (NUMBER_PHRASE if number else PHRASE).format(name=name, verb=verb, b=b)
         parts.append(f"{rng.choice(LINKS)} {phrase}" if i else phrase)
     parts.append("what is the result ?" if number else str(rng.choice(QUESTIONS)).format(noun=noun))
     return " ".join(parts)
@@ -250,9 +246,7 @@ def build_tokenizer():
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    text = " ".join(
-        [*OPENERS, *LINKS, *QUESTIONS, *PHRASES.values(), *NUMBER_PHRASES.values(), "begin with what is the result ?"]
-    )
+    text = " ".join([*OPENERS, *LINKS, *QUESTIONS, PHRASE, "begin with what is the result ?"])
     words = [w for w in text.split() if not w.startswith("{")]
     words += [*NAMES, *NOUNS, *chain(*VERBS.values()), *chain(*NUMBER_VERBS.values()), *OPERATIONS, "=", ";", "####"]
     words += list("0123456789")

@@ -8,7 +8,6 @@ task_id and prompt and `rollouts` has one row a completion: task_id, sample, com
 import hashlib
 import json
 import multiprocessing
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -75,15 +74,15 @@ def load_model(folder: str | Path):
     return model.eval(), tokenizer
 
 
-def transformers_engine(model, tokenizer, sampler: Sampler) -> Engine:
-    """Sample with transformers' `generate`."""
+def transformers_engine(model, tokenizer, sampler: Sampler, *, batch_size: int = COMPLETIONS_PER_BATCH) -> Engine:
+    """Sample with transformers' `generate`, `batch_size` completions at a time."""
     import torch
 
     def engine(prompts: pd.DataFrame, *, k: int, seed: int, greedy: bool = False) -> pd.DataFrame:
         torch.manual_seed(seed)
         encoded = [tokenizer(sampler.text(p)).input_ids for p in prompts["prompt"]]
         order = sorted(range(len(encoded)), key=lambda i: len(encoded[i]))  # neighbours of like length: little padding
-        step = max(1, COMPLETIONS_PER_BATCH // k)
+        step = max(1, batch_size // k)
         results = {}
         for start in range(0, len(order), step):
             batch = order[start : start + step]
@@ -132,12 +131,12 @@ def replay_engine(table: pd.DataFrame) -> Engine:
 _engine: Engine | None = None  # one a worker process
 
 
-def _start_worker(base: Path, sampler: Sampler) -> None:
+def _start_worker(base: Path, sampler: Sampler, batch_size: int) -> None:
     import torch
 
     global _engine
     torch.set_num_threads(1)
-    _engine = transformers_engine(*load_model(base), sampler)
+    _engine = transformers_engine(*load_model(base), sampler, batch_size=batch_size)
 
 
 def _work(chunk: pd.DataFrame, k: int, seed: int, greedy: bool, path: Path) -> Path:
@@ -173,7 +172,7 @@ def collect_rollouts(
     if study.engine == "replay":
         stored = read_table(REPOSITORY / study.replay_folder / f"{split}.parquet")
         return _finish(replay_engine(stored)(tasks, k=k, seed=0), split, digest, final)
-    size = max(1, 8 * COMPLETIONS_PER_BATCH // k)
+    size = max(1, 8 * batch_size // k)
     chunks = [tasks.iloc[i : i + size] for i in range(0, len(tasks), size)]
     chunk_folder = Path(folder) / f".{split}-{digest}"
     paths = [chunk_folder / f"{i:05d}.parquet" for i in range(len(chunks))]
@@ -182,9 +181,7 @@ def collect_rollouts(
     _sample_chunks(
         study, sampler, [(chunks[i], k, int(seeds[i]), greedy, paths[i]) for i in todo], k=k, cores=cores, split=split
     )
-    table = _finish(pd.concat([read_table(p) for p in paths], ignore_index=True), split, digest, final)
-    shutil.rmtree(chunk_folder, ignore_errors=True)
-    return table
+    return _finish(pd.concat([read_table(p) for p in paths], ignore_index=True), split, digest, final)
 
 
 def _sample_chunks(study: Study, sampler: Sampler, jobs: list, *, k: int, cores: int, split: str) -> None:

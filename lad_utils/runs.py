@@ -37,6 +37,14 @@ def base_digest(study: Study) -> str:
     return hashlib.blake2b((base_folder(study) / "model.safetensors").read_bytes(), digest_size=8).hexdigest()
 
 
+def move_base(source: Path, target: Path) -> None:
+    """Move a finished base model into place, its weights last: where they are, the model is whole."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.iterdir(), key=lambda p: p.name == "model.safetensors"):
+        os.replace(path, target / path.name)
+    source.rmdir()
+
+
 def write_bytes(path: Path, data: bytes) -> Path:
     """Write atomically: temporary file beside the target, fsync, rename."""
     path = Path(path)

@@ -25,7 +25,7 @@ def pool():
 @pytest.fixture(scope="module")
 def built(pool):
     names = [n for n in cohorts.FAMILY if cohorts.FAMILY[n] != "selection"]
-    return cohorts.build_cohorts(names, pool, size=48, world_seed=5, embed=hashed, arm="main")
+    return cohorts.build_cohorts(names, pool, size=48, world_seed=5, embeddings=hashed(pool.prompt.tolist()), arm="main")
 
 
 def members(built, name):
@@ -83,12 +83,12 @@ def test_the_broken_verifier_rewards_any_even_answer():
 def test_a_band_that_the_pool_cannot_fill_is_an_error_with_counts(pool):
     few = pool[pool.pass_rate < 0.09].head(7)
     with pytest.raises(cohorts.CohortError, match="'very_hard': the pool holds 7 fitting tasks, 48 are needed"):
-        cohorts.build_cohorts(["very_hard"], few, size=48, world_seed=5, embed=hashed, arm="main")
+        cohorts.build_cohorts(["very_hard"], few, size=48, world_seed=5, embeddings=hashed(few.prompt.tolist()), arm="main")
 
 
 def test_an_unknown_cohort_is_an_error_that_lists_the_known(pool):
     with pytest.raises(cohorts.CohortError, match=r"'medum' is unknown; cohorts: very_hard"):
-        cohorts.build_cohorts(["medum"], pool, size=48, world_seed=5, embed=hashed, arm="main")
+        cohorts.build_cohorts(["medum"], pool, size=48, world_seed=5, embeddings=hashed(pool.prompt.tolist()), arm="main")
 
 
 def test_greedy_selection_beats_a_random_draw_and_its_own_opposite(pool):
@@ -113,6 +113,8 @@ def test_greedy_selection_is_near_the_best_single_swap(pool):
 
 
 def test_cohorts_are_drawn_alike_every_time(built, pool):
-    again = cohorts.build_cohorts(["medium", "random"], pool, size=48, world_seed=5, embed=hashed, arm="main")[0]
+    again = cohorts.build_cohorts(
+        ["medium", "random"], pool, size=48, world_seed=5, embeddings=hashed(pool.prompt.tolist()), arm="main"
+    )[0]
     first = built[0][built[0].cohort.isin(["medium", "random"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(first, again)

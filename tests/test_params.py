@@ -66,17 +66,16 @@ def test_an_unknown_study_lists_those_that_exist():
         params.load_study("smokes")
 
 
+CELLS = (
+    '# Default parameters: the smoke study\nstudy = "smoke"\ncohort = "medium"',
+    "from lad_utils.params import resolve\np = resolve(globals())\nprint('lr', p.grpo_learning_rate, cohort)",
+)
+
+
 def papermill(tmp_path, *arguments, drop_tag=False):
     """Run a two-cell notebook through the real papermill; (exit code, combined output)."""
-    cells = [
-        nbformat.v4.new_code_cell(
-            '# Default parameters: the smoke study\nstudy = "smoke"\ncohort = "medium"',
-            metadata={"tags": [] if drop_tag else ["parameters"]},
-        ),
-        nbformat.v4.new_code_cell(
-            "from lad_utils.params import resolve\np = resolve(globals())\nprint('lr', p.grpo_learning_rate, cohort)"
-        ),
-    ]
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    cells[0].metadata["tags"] = [] if drop_tag else ["parameters"]
     source = tmp_path / "dir sp é" / "in ü.ipynb"
     source.parent.mkdir()
     nbformat.write(nbformat.v4.new_notebook(cells=cells), source)
