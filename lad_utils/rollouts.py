@@ -147,7 +147,15 @@ def _work(chunk: pd.DataFrame, k: int, seed: int, greedy: bool, path: Path) -> P
 
 
 def collect_rollouts(
-    study: Study, tasks: pd.DataFrame, *, split: str, k: int, folder: Path, cores: int = 1, greedy: bool = False
+    study: Study,
+    tasks: pd.DataFrame,
+    *,
+    split: str,
+    k: int,
+    folder: Path,
+    cores: int = 1,
+    greedy: bool = False,
+    batch_size: int = COMPLETIONS_PER_BATCH,
 ) -> pd.DataFrame:
     """k base-model completions of every task of `tasks`, from `folder/<split>.parquet` if it holds just these.
 
@@ -164,6 +172,7 @@ def collect_rollouts(
         split,
         k,
         greedy,
+        batch_size,
         tasks[["task_id", "prompt"]].to_numpy().tolist(),
     ]
     digest = hashlib.blake2b(json.dumps(recipe).encode(), digest_size=6).hexdigest()
@@ -178,13 +187,12 @@ def collect_rollouts(
     paths = [chunk_folder / f"{i:05d}.parquet" for i in range(len(chunks))]
     todo = [i for i, path in enumerate(paths) if not path.is_file()]
     seeds = np.random.SeedSequence([study.world_seed, 5, SPLITS[split]]).generate_state(len(chunks))
-    _sample_chunks(
-        study, sampler, [(chunks[i], k, int(seeds[i]), greedy, paths[i]) for i in todo], k=k, cores=cores, split=split
-    )
+    jobs = [(chunks[i], k, int(seeds[i]), greedy, paths[i]) for i in todo]
+    _sample_chunks((base_folder(study), sampler, batch_size), jobs, k=k, cores=cores, split=split)
     return _finish(pd.concat([read_table(p) for p in paths], ignore_index=True), split, digest, final)
 
 
-def _sample_chunks(study: Study, sampler: Sampler, jobs: list, *, k: int, cores: int, split: str) -> None:
+def _sample_chunks(worker: tuple, jobs: list, *, k: int, cores: int, split: str) -> None:
     from tqdm.auto import tqdm
 
     if not jobs:
@@ -192,13 +200,13 @@ def _sample_chunks(study: Study, sampler: Sampler, jobs: list, *, k: int, cores:
     started, total = time.monotonic(), sum(len(job[0]) for job in jobs) * k
     bar = tqdm(total=total, unit="rollout", desc=split)
     if min(cores, len(jobs)) == 1:
-        _start_worker(base_folder(study), sampler)
+        _start_worker(*worker)
         for job in jobs:
             _work(*job)
             bar.update(len(job[0]) * k)
     else:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(cores, context, _start_worker, (base_folder(study), sampler)) as pool:
+        with ProcessPoolExecutor(cores, context, _start_worker, worker) as pool:
             running = {pool.submit(_work, *job): len(job[0]) * k for job in jobs}
             for future in as_completed(running):
                 future.result()

@@ -60,10 +60,10 @@ def test_every_task_gets_k_rollouts_in_order_and_tokens_are_counted(study, place
     assert totals.generated_tokens.sum() == table.n_tokens.sum() and (totals.n == 4).all()
 
 
-def test_rollouts_do_not_depend_on_the_number_of_cores_nor_on_a_kill(study, place, tasks, monkeypatch):
-    monkeypatch.setattr(rollouts, "COMPLETIONS_PER_BATCH", 8)  # chunks of 16 tasks
-    alone = rollouts.collect_rollouts(study, tasks, split="score", k=4, folder=place / "a")
-    both = rollouts.collect_rollouts(study, tasks, split="score", k=4, folder=place / "b", cores=2)
+def test_rollouts_do_not_depend_on_the_number_of_cores_nor_on_a_kill(study, place, tasks):
+    how = {"split": "score", "k": 4, "batch_size": 8}  # chunks of 16 tasks
+    alone = rollouts.collect_rollouts(study, tasks, folder=place / "a", **how)
+    both = rollouts.collect_rollouts(study, tasks, folder=place / "b", cores=2, **how)
     columns = ["task_id", "sample", "completion", "n_tokens", "finish_reason", "prompt_tokens"]
     pd.testing.assert_frame_equal(alone[columns], both[columns])
     chunks = sorted((place / "a").glob(".score-*/*.parquet"))
@@ -71,7 +71,7 @@ def test_rollouts_do_not_depend_on_the_number_of_cores_nor_on_a_kill(study, plac
     chunks[1].unlink()  # as if killed between two chunks
     (place / "a" / "score.parquet").unlink()
     first = chunks[0].stat().st_mtime_ns
-    resumed = rollouts.collect_rollouts(study, tasks, split="score", k=4, folder=place / "a")
+    resumed = rollouts.collect_rollouts(study, tasks, folder=place / "a", **how)
     assert chunks[0].stat().st_mtime_ns == first
     pd.testing.assert_frame_equal(alone[columns], resumed[columns])
 
