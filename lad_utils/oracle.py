@@ -1,5 +1,6 @@
 """The oracle: train the base model on one cohort with TRL's GRPO and measure the lift on held-out questions."""
 
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -177,6 +178,11 @@ def pair(before: pd.DataFrame, after: pd.DataFrame, *, run_id: str, variant: str
     return both.assign(run_id=run_id, variant=variant)
 
 
+def run_seed(study: Study, run_id: str) -> int:
+    """The seed of one run. Runs of one study are independent: no two share an order of tasks or a stream of samples."""
+    return int.from_bytes(hashlib.blake2b(f"{study.world_seed}/{run_id}".encode(), digest_size=4).digest(), "big") >> 1
+
+
 def run(
     study: Study, cohort: pd.DataFrame, questions: pd.DataFrame, base: dict[str, pd.DataFrame], *, seed: int, folder: Path
 ) -> dict:
@@ -186,7 +192,7 @@ def run(
         return json.loads(done.read_text())
     arm, name = cohort["arm"].iloc[0], cohort["cohort"].iloc[0]
     run_id, started = f"{arm}/{name}/seed{seed}", time.monotonic()
-    trained_with = int(np.random.SeedSequence([study.world_seed, 7, seed]).generate_state(1)[0] >> 1)
+    trained_with = run_seed(study, run_id)
     model, tokenizer = load_model(base_folder(study))
     groups, steps, config = train(study, cohort, seed=trained_with, folder=Path(folder), model=model, tokenizer=tokenizer)
     trained = time.monotonic()

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lad_utils import oracle
+from lad_utils.params import load_study
 
 
 def run_tables(*, rewards, visits=(1, 1, 1, 1), loss=0.1, clipped=0.0):
@@ -94,3 +95,10 @@ def test_an_invalid_run_stays_in_the_lifts_with_its_reason():
     }
     lifts = oracle.lift_table([fields | {"run_id": "r", "invalid": "why"}], pairs, k_eval=8)
     assert lifts.invalid.tolist() == ["why", "why"] and lifts.lift.tolist() == pytest.approx([4 / 32] * 2)
+
+
+def test_runs_are_seeded_apart_and_alike_every_time():
+    study = load_study("smoke")
+    seeds = [oracle.run_seed(study, f"{a}/{c}/seed{s}") for a in ("main", "causal") for c in ("random", "medium") for s in (0, 1)]
+    assert len(set(seeds)) == 8 and all(0 <= s < 2**31 for s in seeds)
+    assert seeds[0] == oracle.run_seed(study, "main/random/seed0")
