@@ -99,6 +99,8 @@ def test_an_invalid_run_stays_in_the_lifts_with_its_reason():
 
 def test_runs_are_seeded_apart_and_alike_every_time():
     study = load_study("smoke")
-    seeds = [oracle.run_seed(study, f"{a}/{c}/seed{s}") for a in ("main", "causal") for c in ("random", "medium") for s in (0, 1)]
+    seeds = [
+        oracle.run_seed(study, f"{a}/{c}/seed{s}") for a in ("main", "causal") for c in ("random", "medium") for s in (0, 1)
+    ]
     assert len(set(seeds)) == 8 and all(0 <= s < 2**31 for s in seeds)
     assert seeds[0] == oracle.run_seed(study, "main/random/seed0")
