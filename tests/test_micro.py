@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lad_utils import micro
+from lad_utils import base_model, micro
 from lad_utils.cohorts import BANDS
 from lad_utils.oracle import count_correct
 from lad_utils.params import REPOSITORY, load_study
@@ -77,7 +77,7 @@ def test_guessable_tasks_all_have_the_same_answer():
 
 
 def test_the_tokenizer_knows_every_word_and_puts_numbers_together_again():
-    tokenizer = micro.build_tokenizer()
+    tokenizer = base_model.build_tokenizer()
     rng = np.random.default_rng(0)
     for domain in ("story", "number"):
         for _ in range(200):
