@@ -78,7 +78,7 @@ def build_model(tokenizer, *, seed: int, width: int = 128, layers: int = 4):
 
 
 def pretraining_text(rng: np.random.Generator, levels: dict[str, float]) -> tuple[str, str]:
-    """One (prompt, possibly wrong micro.solution) pair: 1 to 3 steps, 15% from the number domain, never from eval or target."""
+    """One (prompt, possibly wrong solution) pair: 1 to 3 steps, 15% from the number domain, never from eval or target."""
     while True:
         n_steps = int(rng.choice([1, 2, 3], p=[0.3, 0.55, 0.15]))
         domain = "number" if rng.random() < 0.15 else "story"

@@ -139,7 +139,7 @@ def train(
             "clipped_share": log["completions/clipped_ratio"],
         }
     )
-    return groups, steps, config.to_dict()
+    return groups, steps, config.to_dict() | {"output_dir": Path(folder).name}  # the rest of the path is the machine's
 
 
 def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: int) -> str:

@@ -12,6 +12,7 @@ from lad_utils.micro import HELD_OUT_PATTERNS
 from lad_utils.stats import bca_bootstrap_spearman, lift_ci, loco, seed_reliability, spearman_ci
 
 PERMUTATIONS = 9999
+RESAMPLES = 20_000  # fewer leave the BCa end points moving in the second decimal
 DUPLICATES = "diversity"  # the family of repeated and paraphrased tasks; results are shown with and without it
 
 
@@ -100,7 +101,7 @@ def correlation_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
     for metric in METRICS:
         x, y = table[metric].to_numpy(), table["lift"].to_numpy()
         plain = spearman_ci(x, y)
-        boot = bca_bootstrap_spearman(x, y, rng=np.random.default_rng(0))
+        boot = bca_bootstrap_spearman(x, y, n_resamples=RESAMPLES, rng=np.random.default_rng(0))
         by_cohort = loco(x, y, n_permutations=PERMUTATIONS, rng=np.random.default_rng(0))
         by_family = loco(x, y, table["family"].tolist(), n_permutations=PERMUTATIONS, rng=np.random.default_rng(0))
         name = f"{prefix}{metric}"
