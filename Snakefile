@@ -73,6 +73,7 @@ rule base:
         params=STUDY_FILE,
     output:
         "base/model.safetensors",
+        "base.json",
     log:
         **logs("base"),
     threads: threads_of("base")
@@ -104,6 +105,8 @@ rule rollouts:
     output:
         "rollouts/score.parquet",
         "rollouts/eval.parquet",
+        "rollouts/eval_greedy.parquet",
+        "rollout_totals.parquet",
         "judgements.parquet",
     log:
         **logs("rollouts"),
@@ -148,6 +151,7 @@ rule loco:
         params=STUDY_FILE,
     output:
         "loco.json",
+        "costs.parquet",
         "lifts.parquet",
         "groups.parquet",
         "steps.parquet",

@@ -77,13 +77,13 @@ def build_model(tokenizer, *, seed: int, width: int = 128, layers: int = 4):
     return LlamaForCausalLM(config)
 
 
-def pretraining_text(rng: np.random.Generator, levels: dict[str, float]) -> tuple[str, str]:
+def pretraining_text(rng: np.random.Generator, levels: dict[str, float], world_seed: int) -> tuple[str, str]:
     """One (prompt, possibly wrong solution) pair: 1 to 3 steps, 15% from the number domain, never from eval or target."""
     while True:
         n_steps = int(rng.choice([1, 2, 3], p=[0.3, 0.55, 0.15]))
         domain = "number" if rng.random() < 0.15 else "story"
         task = micro.draw_task(rng, levels=levels, n_steps=n_steps, domain=domain)
-        if micro.split_of(task["expression"]) == "pool":
+        if micro.split_of(task["expression"], world_seed) == "pool":
             return task["prompt"], micro.solution(task, levels, rng)
 
 
@@ -101,7 +101,7 @@ def pretrain(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=learning_rate, total_steps=steps, pct_start=0.1)
     losses = []
     for step in range(steps):
-        pairs = [pretraining_text(rng, levels) for _ in range(batch_size)]
+        pairs = [pretraining_text(rng, levels, world_seed) for _ in range(batch_size)]
         rows = [
             (tokenizer(p).input_ids, [*tokenizer(s, add_special_tokens=False).input_ids, tokenizer.eos_token_id])
             for p, s in pairs

@@ -15,13 +15,13 @@ METRICS = {
     "mean_pass_rate": ("mean pass rate", "rollouts"),
     "headroom": ("headroom 1-p", "rollouts"),
     "reward_entropy": ("reward entropy", "rollouts"),
-    "pass_at_k": ("pass@8", "rollouts"),
+    "pass_at_k": ("pass@4", "rollouts"),
     "majority_correctness": ("majority correctness", "rollouts"),
     "vendi": ("Vendi", "embeddings"),
     "distinct_fraction": ("distinct-task fraction", "prompts"),
     "token_length": ("prompt length (tokens)", "prompts"),
 }
-PASS_AT = 8
+PASS_AT = 4
 BOOTSTRAPS = 200
 
 
@@ -33,8 +33,8 @@ def _headroom(correct, k) -> np.ndarray:
     return 1 - _pass_rate(correct, k)
 
 
-def _pass_at_8(correct, k) -> np.ndarray:
-    return pass_at_k(correct, k, min(PASS_AT, int(np.min(k))))
+def _pass_at_4(correct, k) -> np.ndarray:
+    return pass_at_k(correct, k, PASS_AT)
 
 
 def majority_is_right(parsed: list, rewards: np.ndarray) -> float:
@@ -70,7 +70,7 @@ def majority_interval(
 
 
 def score_cohort(study: Study, judgements: pd.DataFrame, embeddings: np.ndarray, prompt_tokens: np.ndarray) -> pd.DataFrame:
-    """Every metric of one cohort: columns metric, value, ci_low, ci_high, reason.
+    """Every metric of one cohort: columns metric, value, ci_low, ci_high; none is ever undefined.
 
     `judgements` are the cohort's rows; `embeddings` (n, d) and `prompt_tokens` (n,) are in the order of its positions.
     An interval answers what the metric would be with infinitely many rollouts; metrics that use none have low = high = value.
@@ -87,13 +87,12 @@ def score_cohort(study: Study, judgements: pd.DataFrame, embeddings: np.ndarray,
         "variance": mean_interval(variance, correct, k, ids),
         "mean_pass_rate": mean_interval(_pass_rate, correct, k, ids),
         "headroom": mean_interval(_headroom, correct, k, ids),
-        "reward_entropy": mean_interval(reward_entropy, correct, k, ids),
-        "pass_at_k": mean_interval(_pass_at_8, correct, k, ids),
+        "reward_entropy": mean_interval(reward_entropy, correct, k, ids, unbias=True),
+        "pass_at_k": mean_interval(_pass_at_4, correct, k, ids),
         "majority_correctness": majority_interval(votes, copies, rng=np.random.default_rng([study.world_seed, 8])),
         "vendi": (diversity,) * 3,
         "distinct_fraction": (fraction,) * 3,
         "token_length": (length,) * 3,
     }
     table = pd.DataFrame([(m, *found[m]) for m in METRICS], columns=["metric", "value", "ci_low", "ci_high"])
-    table["reason"] = np.where(table[["value", "ci_low", "ci_high"]].isna().any(axis=1), "too few rollouts for an interval", "")
     return table

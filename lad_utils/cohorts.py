@@ -43,6 +43,8 @@ FAMILY = {name: "difficulty" for name in BANDS} | {
     "random_pool": "selection",
     "bottom_lad": "selection",
 }
+# Scarce and unbiased draws first: each family is drawn from what the ones before it left.
+DRAWING_ORDER = ("random", "verifier", "difficulty", "shape", "labels", "diversity", "adversarial", "domain", "selection")
 CONTROLS = ("clean_twin",)  # trained and shown, but not among the 19 that statistics run over
 
 
@@ -133,36 +135,45 @@ def build_cohorts(
     """(cohorts, new tasks) for `names` from the screened `pool` (tasks with correct, k and pass_rate; its
     index is 0..n-1 and `embeddings` (n, d) has a row for each).
 
+    Families are drawn in DRAWING_ORDER, each from what the others left, so that a held-out family shares no task with the
+    rest; the selections of the causal arm each see the whole pool.
     Columns of `cohorts`: arm, cohort, position, task_id, family, answer (after any corruption), verifier.
     New tasks are those that a family makes for itself: paraphrases, guessable tasks, the shifted domain.
     """
     unknown = [n for n in names if n not in FAMILY]
     if unknown:
         raise CohortError(f"cohort {unknown[0]!r} is unknown; cohorts: {', '.join(FAMILY)}")
-    cohorts, made = [], []
-    for name in names:
-        members, is_new = _members(name, pool, size, world_seed=world_seed, embeddings=embeddings)
-        answers = members["answer"].tolist()
-        if name.startswith("labels_wrong_"):
-            answers = corrupt_labels(
-                members, int(name.removeprefix("labels_wrong_")) / 100, rng=_rng(world_seed, "labels_wrong_30")
-            )
-        cohorts.append(
-            pd.DataFrame(
-                {
-                    "arm": arm,
-                    "cohort": name,
-                    "position": range(size),
-                    "task_id": members["task_id"].tolist(),
-                    "family": FAMILY[name],
-                    "answer": answers,
-                    "verifier": "even_answer" if name == "broken_verifier" else "exact",
-                }
-            )
-        )
+    taken: dict[str, set[str]] = {}
+    cohorts, made = {}, {}
+    for name in sorted(names, key=lambda n: DRAWING_ORDER.index(FAMILY[n])):
+        others = set() if FAMILY[name] == "selection" else set().union(*(t for f, t in taken.items() if f != FAMILY[name]))
+        free = pool[~pool["task_id"].isin(others)]
+        members, is_new = _members(name, free, size, world_seed=world_seed, embeddings=embeddings[free.index])
+        taken.setdefault(FAMILY[name], set()).update(members["task_id"])
+        cohorts[name] = _cohort_rows(name, members, arm=arm, world_seed=world_seed)
         if is_new:
-            made.append(members)
-    return pd.concat(cohorts, ignore_index=True), pd.concat(made, ignore_index=True) if made else pool.head(0)
+            made[name] = members
+    new = [made[n] for n in names if n in made]
+    return pd.concat([cohorts[n] for n in names], ignore_index=True), pd.concat(new, ignore_index=True) if new else pool.head(0)
+
+
+def _cohort_rows(name: str, members: pd.DataFrame, *, arm: str, world_seed: int) -> pd.DataFrame:
+    answers = members["answer"].tolist()
+    if name.startswith("labels_wrong_"):
+        answers = corrupt_labels(
+            members, int(name.removeprefix("labels_wrong_")) / 100, rng=_rng(world_seed, "labels_wrong_30")
+        )
+    return pd.DataFrame(
+        {
+            "arm": arm,
+            "cohort": name,
+            "position": range(len(members)),
+            "task_id": members["task_id"].tolist(),
+            "family": FAMILY[name],
+            "answer": answers,
+            "verifier": "even_answer" if name == "broken_verifier" else "exact",
+        }
+    )
 
 
 def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embeddings) -> tuple[pd.DataFrame, bool]:
@@ -183,7 +194,7 @@ def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embeddin
         few = draw_balanced(middle, distinct, name=name, rng=rng)
         return few.iloc[np.arange(n) % distinct], False
     if name == "max_diverse":
-        return middle.iloc[most_diverse(embeddings[middle.index], n)], False
+        return middle.iloc[most_diverse(embeddings[pool.index.isin(middle.index)], n)], False
     if name in ("clean_twin", "labels_wrong_30", "labels_wrong_60"):
         return draw_balanced(_between(pool, *LABELS_RANGE), n, name=name, rng=_rng(world_seed, "clean_twin")), False
     if name == "guessable":
@@ -214,7 +225,7 @@ def describe(cohorts: pd.DataFrame, pool: pd.DataFrame, tasks: pd.DataFrame) -> 
                 "size": len(group),
                 "distinct": group["task_id"].nunique(),
                 "wrong_labels": int((group["answer"].to_numpy() != true_answers[group["task_id"]].to_numpy()).sum()),
-                "screened_pass_rate": round(float(rates.mean()), 3) if len(rates) else None,
+                "screened_pass_rate": f"{rates.mean():.3f}" if len(rates) else "new tasks, not screened",
             }
         )
     return pd.DataFrame(rows)

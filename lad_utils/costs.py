@@ -34,7 +34,7 @@ def training_cost(groups: pd.DataFrame, *, seconds: float, kind: str, name: str,
 def study_costs(
     cohorts: pd.DataFrame, totals: pd.DataFrame, groups: pd.DataFrame, lifts: pd.DataFrame, *, n_parameters: int
 ) -> pd.DataFrame:
-    """The `costs` table of a study's stages, and of scoring and of training on a mean cohort of the main arm (one seed).
+    """The `costs` table of a study's stages, of scoring a mean cohort of the main arm, and of a mean training run.
 
     A trained model's evaluation is counted with the prompts of the base model's, the same questions.
     """

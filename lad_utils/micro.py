@@ -3,7 +3,7 @@
 A task looks like this (verbs carry the difficulty, everything else is neutral):
 
     prompt      Tom has 12 apples . Tom buys 7 . then Tom scales 3 . how many apples ?
-    expression  (12+7)*3            canonical, wording removed
+    expression  (7+12)*3            canonical: no wording, and the same for (12+7)*3 and (7+12)*3
     verbs       buys scales         five a operation, each with its own corruption level in pretraining
     solution    12 + 7 = 19 ; 19 * 3 = 57 ; #### 57
 
@@ -70,9 +70,9 @@ def verb_levels(world_seed: int) -> dict[str, float]:
     return levels
 
 
-def split_of(expression: str) -> str:
-    """The only split (`pool`, `eval` or `target`) that may hold `expression`: a fixed hash, so sets are disjoint."""
-    u = int.from_bytes(hashlib.blake2b(expression.encode(), digest_size=8).digest(), "big") / 2**64
+def split_of(expression: str, world_seed: int) -> str:
+    """The only split (`pool`, `eval` or `target`) of a world that may hold `expression`: a hash, so sets are disjoint."""
+    u = int.from_bytes(hashlib.blake2b(f"{world_seed}/{expression}".encode(), digest_size=8).digest(), "big") / 2**64
     for split, share in SPLIT_SHARES:
         if u < share:
             return split
@@ -100,11 +100,19 @@ def _arithmetic(operations: str, rng: np.random.Generator) -> tuple[int, list[in
 
 
 def expression_of(start: int, operations: str, operands: list[int]) -> str:
-    """Canonical expression, evaluated left to right: `(12+7)*3`."""
-    text = str(start)
-    for i, (op, b) in enumerate(zip(operations, operands, strict=True)):
-        text = f"({text}){op}{b}" if i else f"{text}{op}{b}"
-    return text
+    """Canonical expression: terms of a sum and factors of a product in order, so that 12+7-3 and 7-3+12 are one."""
+    kind, parts = ("*" if operations[0] == "*" else "+"), [str(start)]  # a product's factors, or a sum's signed terms
+    for op, b in zip(operations, operands, strict=True):
+        if (op == "*") != (kind == "*"):
+            parts, kind = ([_joined("*", parts)], "+") if kind == "*" else ([f"({_joined('+', parts)})"], "*")
+        parts.append(f"-{b}" if op == "-" else str(b))
+    return _joined(kind, parts)
+
+
+def _joined(kind: str, parts: list[str]) -> str:
+    if kind == "*":
+        return "*".join(sorted(parts))
+    return "+".join(sorted(parts, key=lambda p: (p.startswith("-"), p))).replace("+-", "-")
 
 
 def render(task: dict, rng: np.random.Generator) -> str:
@@ -175,7 +183,7 @@ def make_tasks(
         task = draw_task(rng, levels=levels, n_steps=n_steps, domain=domain, same_level=same_level)
         key = (task["expression"], task["verbs"])
         held_out = split == "pool" and task["operations"] in HELD_OUT_PATTERNS
-        if key in seen or held_out or split_of(task["expression"]) != split:
+        if key in seen or held_out or split_of(task["expression"], world_seed) != split:
             continue
         seen.add(key)
         rows.append({"task_id": f"{prefix or split}-{len(rows):05d}"} | task_row(task, split))
@@ -227,7 +235,8 @@ def same_answer_tasks(n: int, *, world_seed: int, prefix: str, answer: int = 24)
     while len(rows) < n:
         task = draw_task(rng, levels=levels, n_steps=2)
         key = (task["expression"], task["verbs"])
-        fits = gold(task) == answer and split_of(task["expression"]) == "pool" and task["operations"] not in HELD_OUT_PATTERNS
+        in_pool = split_of(task["expression"], world_seed) == "pool" and task["operations"] not in HELD_OUT_PATTERNS
+        fits = gold(task) == answer and in_pool
         if not fits or key in seen:
             continue
         seen.add(key)

@@ -11,7 +11,7 @@ import pandas as pd
 from lad_utils.cohorts import VERIFIERS
 from lad_utils.params import Study
 from lad_utils.rollouts import load_model, sampler_of, transformers_engine
-from lad_utils.runs import base_folder, environment, read_table, write_json, write_params, write_table
+from lad_utils.runs import base_digest, base_folder, environment, read_table, write_json, write_params, write_table
 from lad_utils.stats import lift_ci
 from lad_utils.verifier import completion_text, verify
 
@@ -48,7 +48,7 @@ class Recorder:
         return rewards
 
 
-def grpo_config(study: Study, *, seed: int, folder: Path, use_cpu: bool):
+def grpo_config(study: Study, *, seed: int, folder: Path):
     """TRL's GRPOConfig with every field that shapes the result written out, since TRL's defaults drift between releases."""
     from trl import GRPOConfig
 
@@ -85,9 +85,9 @@ def grpo_config(study: Study, *, seed: int, folder: Path, use_cpu: bool):
         top_entropy_quantile=1.0,
         entropy_coef=0.0,
         disable_dropout=True,
-        use_cpu=use_cpu,
-        bf16=not use_cpu,
-        gradient_checkpointing=not use_cpu,
+        use_cpu=True,  # the micro model is faster there, and in full precision
+        bf16=False,
+        activation_checkpointing=False,
         use_vllm=False,
         logging_steps=1,
         logging_first_step=True,
@@ -105,7 +105,6 @@ def train(
 
     `cohort` has one row a position: prompt, answer, task_id, position, verifier.
     """
-    import torch
     from datasets import Dataset
     from transformers.trainer_callback import PrinterCallback
     from trl import GRPOTrainer
@@ -113,7 +112,7 @@ def train(
     sampler = sampler_of(study)
     rows = cohort.assign(prompt=[sampler.text(p) for p in cohort["prompt"]])[["prompt", "answer", "task_id", "position"]]
     recorder = Recorder(verifier=cohort["verifier"].iloc[0], generations=study.grpo_generations)
-    config = grpo_config(study, seed=seed, folder=folder, use_cpu=not torch.cuda.is_available())
+    config = grpo_config(study, seed=seed, folder=folder)
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=recorder,
@@ -144,8 +143,9 @@ def train(
 
 def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: int) -> str:
     """Why a run says nothing about its cohort, or an empty string."""
-    if not np.isfinite(steps[["loss", "grad_norm"]].to_numpy(dtype=float)).all():
-        return f"loss or gradient not finite, first at step {int(steps['step'][~np.isfinite(steps['loss'])].min() or 0)}"
+    broken = ~np.isfinite(steps[["loss", "grad_norm"]].astype(float)).all(axis=1)
+    if broken.any():
+        return f"loss or gradient not finite, first at step {steps['step'][broken].min()}"
     if (steps["clipped_share"] == 1).all():
         return "every completion of every step was truncated"
     if (steps["zero_variance_share"] == 1).all():
@@ -183,13 +183,26 @@ def run_seed(study: Study, run_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{study.world_seed}/{run_id}".encode(), digest_size=4).digest(), "big") >> 1
 
 
+def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> str:
+    """Digest of all that a run's result depends on, besides its seed."""
+    lists = {"study", "cohorts", "causal_cohorts", "seeds", "causal_seeds", "engine", "replay_folder"}
+    settings = [study.model_dump(exclude=lists), base_digest(study)]
+    rows = cohort[["prompt", "answer", "verifier"]].to_numpy().tolist()
+    asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()
+    return hashlib.blake2b(json.dumps([settings, rows, asked]).encode(), digest_size=8).hexdigest()
+
+
 def run(
     study: Study, cohort: pd.DataFrame, questions: pd.DataFrame, base: dict[str, pd.DataFrame], *, seed: int, folder: Path
 ) -> dict:
-    """Train and evaluate one (arm, cohort, seed); files go to `folder`, run.json last. A finished run is read, not repeated."""
-    done = Path(folder) / "run.json"
-    if done.is_file():
-        return json.loads(done.read_text())
+    """Train and evaluate one (arm, cohort, seed); files go to `folder`, run.json last.
+
+    A finished run is read, not repeated, unless parameters, base model, cohort or questions differ from those it was made with.
+    """
+    done, recipe = Path(folder) / "run.json", run_recipe(study, cohort, questions)
+    if done.is_file() and (summary := json.loads(done.read_text()))["recipe"] == recipe:
+        return summary
+    done.unlink(missing_ok=True)
     arm, name = cohort["arm"].iloc[0], cohort["cohort"].iloc[0]
     run_id, started = f"{arm}/{name}/seed{seed}", time.monotonic()
     trained_with = run_seed(study, run_id)
@@ -204,7 +217,8 @@ def run(
     write_params(
         Path(folder) / "params.yaml", study.model_dump() | {"arm": arm, "cohort": name, "seed": seed, "grpo_config": config}
     )
-    write_json(Path(folder) / "environment.json", environment())
+    machine = environment()
+    write_json(Path(folder) / "environment.json", machine)
     summary = {
         "run_id": run_id,
         "arm": arm,
@@ -213,6 +227,8 @@ def run(
         "invalid": invalid_reason(groups, steps, cohort_size=len(cohort)),
         "steps": len(steps),
         "tokens": int(groups["tokens"].sum()),
+        "recipe": recipe,
+        "commit": machine["commit"],
         "eval_tokens": int(sum(t["tokens"].sum() for t in after.values())),
         "seconds": round(time.monotonic() - started, 1),
         "train_seconds": round(trained - started, 1),
@@ -235,7 +251,7 @@ def lift_table(runs: list[dict], pairs: pd.DataFrame, *, k_eval: int) -> pd.Data
                 | {"k_eval": k_eval if variant == "sampled" else 1}
                 | {
                     name: record[name]
-                    for name in ("steps", "tokens", "eval_tokens", "seconds", "train_seconds", "run_id", "invalid")
+                    for name in ("steps", "tokens", "eval_tokens", "seconds", "train_seconds", "run_id", "invalid", "commit")
                 }
             )
     return pd.DataFrame(rows)

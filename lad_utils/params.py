@@ -56,7 +56,7 @@ class Study(BaseModel):
     # rollouts and evaluation
     engine: Literal["transformers", "replay"]
     replay_folder: str  # where `engine: replay` finds stored rollouts, relative to the repository; else empty
-    k_score: Annotated[int, Field(ge=3)]
+    k_score: Annotated[int, Field(ge=5)]
     n_eval: Annotated[int, Field(ge=2)]
     k_eval: Positive
     # GRPO
@@ -70,13 +70,29 @@ class Study(BaseModel):
     grpo_kl_beta: Annotated[float, Field(ge=0)]
 
     @model_validator(mode="after")
-    def _equal_visits(self):
+    def _consistent(self):
         visits = self.grpo_steps * self.grpo_prompts_per_step
         if visits % self.cohort_size:
             raise ValueError(
                 f"grpo_steps x grpo_prompts_per_step = {visits} is no multiple of cohort_size = {self.cohort_size}: "
                 "tasks would be visited unequally"
             )
+        if self.cohort_size % self.grpo_prompts_per_step:
+            raise ValueError(
+                f"cohort_size = {self.cohort_size} is no multiple of grpo_prompts_per_step = {self.grpo_prompts_per_step}: "
+                "the last tasks of a cohort would be dropped"
+            )
+        if self.k_score < self.gamma + 3:
+            raise ValueError(f"k_score = {self.k_score}, but the score's interval needs at least gamma + 3 = {self.gamma + 3}")
+        if self.stop:
+            raise ValueError(
+                f"stop = {self.stop}: TRL's own generation has no stop strings, so the sampler can't be one and the same"
+            )
+        from lad_utils.cohorts import FAMILY
+
+        unknown = [n for n in [*self.cohorts, *self.causal_cohorts] if n not in FAMILY]
+        if unknown:
+            raise ValueError(f"cohorts: {unknown[0]!r} is unknown; cohorts: {', '.join(FAMILY)}")
         for name in ("cohorts", "causal_cohorts", "seeds", "causal_seeds"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
@@ -143,7 +159,7 @@ def resolve(namespace: dict) -> Study:
     injected = max((i for i, c in enumerate(cells) if c.startswith(INJECTED)), default=None)
     if injected is not None and injected < defaults:
         raise ParamsError("parameters were injected above the notebook's parameters cell: that cell lacks the tag 'parameters'")
-    names = _assigned(cells[injected]) if injected is not None else []
+    names = [*own, *(_assigned(cells[injected]) if injected is not None else [])]
     unknown = [n for n in names if n not in Study.model_fields and n not in own]
     if unknown:
         close = difflib.get_close_matches(unknown[0], [*Study.model_fields, *own], n=1)
@@ -152,5 +168,5 @@ def resolve(namespace: dict) -> Study:
         valid = ", ".join(Study.model_fields) + (f"; of this notebook: {extra}" if extra else "")
         raise ParamsError(f"notebook parameters: unknown key {unknown[0]!r}{hint} Valid keys: {valid}")
     file_values = load_study(namespace["study"]).model_dump()
-    overrides = {n: namespace[n] for n in names if n in Study.model_fields}
+    overrides = {n: namespace[n] for n in names if n in Study.model_fields and n != "study"}
     return check(file_values | overrides, where="notebook parameters")

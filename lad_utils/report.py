@@ -18,6 +18,7 @@ from lad_utils.validation import (
     DUPLICATES,
     causal_entries,
     ceiling_entries,
+    comparison_entries,
     correlation_entries,
     entry,
     lift_entries,
@@ -31,7 +32,7 @@ PUBLISHED_FIGURES = ("lift_against_lad", "metric_ranking", "lifts", "mechanism",
 
 
 def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, totals: pd.DataFrame) -> pd.DataFrame:
-    """The `scores` table: arm, cohort, metric, value, ci_low, ci_high, reason, generated_tokens, forward_tokens, seconds.
+    """The `scores` table: arm, cohort, metric, value, ci_low, ci_high, n_tasks, generated_tokens, forward_tokens, seconds.
 
     `judgements` has a row a rollout (arm, cohort, position, task_id, parsed, reward); `totals` is rollouts.totals. The cost is
     that of the base model's rollouts a metric needs, shared by all metrics that use them.
@@ -44,6 +45,7 @@ def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, tot
         ids = group.groupby("position", sort=True)["task_id"].first()
         table = score_cohort(study, group, vectors.loc[ids].to_numpy(), (cost["prompt_tokens"] / cost["n"])[ids].to_numpy())
         spent = cost.loc[ids.unique()]
+        table["n_tasks"] = len(ids)
         used = table["metric"].map(lambda m: "rollouts" in METRICS[m][1]).astype(int)
         table["generated_tokens"] = used * int(spent["generated_tokens"].sum())
         table["forward_tokens"] = used * int((spent["generated_tokens"] + spent["prompt_tokens"]).sum())
@@ -59,7 +61,8 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     table = validated(scores, lifts, questions)
     greedy = validated(scores, lifts, questions, variant="greedy")
     entries = lift_entries(lifts, questions, tables["tasks"]) + ceiling_entries(lifts) + correlation_entries(table)
-    entries += correlation_entries(table[table["family"] != DUPLICATES], prefix="without_duplicates.")
+    entries += comparison_entries(table)
+    entries += correlation_entries(table[~table["cohort"].isin(DUPLICATES)], prefix="without_duplicates.")
     entries += correlation_entries(greedy, prefix="greedy.")
     mechanics = table.merge(run_mechanics(tables["groups"], tables["steps"], lifts), on="cohort")
     entries += mechanism_entries(mechanics)
@@ -73,16 +76,17 @@ def cost_entries(costs: pd.DataFrame) -> list[dict]:
     row = costs.set_index(["kind", "name"])
     score, training = row.loc[("stage", "score_a_cohort")], row.loc[("stage", "train_and_evaluate_a_cohort")]
     ratio = training["flops"] / score["flops"]
-    args = {"n": 1, "source": "costs.parquet"}
+    args = {"n": 1, "source": "costs.parquet", "note": "one cohort on average; training: one seed"}
     return [
         entry("cost.score_a_cohort_flops", score["flops"], **args),
         entry("cost.train_and_evaluate_a_cohort_flops", training["flops"], **args),
-        entry("cost.training_over_scoring", ratio, note="one seed, mean cohort; FLOPs by the rules of lad_utils.costs", **args),
+        entry("cost.training_over_scoring", ratio, **args),
     ]
 
 
-def results(study: Study, tables: dict[str, pd.DataFrame], *, commit: str) -> dict:
-    """The content of results.json."""
+def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
+    """The content of results.json; its commit is that of the code that trained the runs."""
+    commit = ", ".join(sorted(set(tables["lifts"]["commit"])))
     entries = all_entries(study, tables)
     found = {e["name"]: e for e in entries}
     return {
@@ -203,21 +207,28 @@ def export(study: Study, target: Path = REFERENCE) -> list[Path]:
                 shutil.copyfile(source / "figures" / f"{name}.{kind}", target / "figures" / f"{name}.{kind}")
     for path in sorted((source / "notebooks").glob("**/*.ipynb")):
         copy = target / "notebooks" / path.relative_to(source / "notebooks")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
-        written.append(copy)
+        written.append(write_text(copy, readable_notebook(json.loads(path.read_text(encoding="utf-8")))))
     return written
+
+
+def readable_notebook(notebook: dict) -> str:
+    """An executed notebook for readers: text and pictures, without warnings on stderr and the paths of the machine."""
+    for cell in notebook["cells"]:
+        cell["metadata"] = {k: v for k, v in cell["metadata"].items() if k == "tags"}
+        if "outputs" in cell:
+            cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
+    notebook["metadata"] = {k: v for k, v in notebook["metadata"].items() if k in ("kernelspec", "language_info")}
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
 def write_results(study: Study) -> dict:
     """results.json, params.yaml, environment.json and report.html of a study."""
     folder = study_dir(study)
-    configs = sorted((folder / "runs").glob("*/*/seed*/params.yaml"))
-    grpo = yaml.safe_load(configs[0].read_text())["grpo_config"] if configs else {}
+    first = folder / "runs" / "main" / study.cohorts[0] / f"seed{study.seeds[0]}" / "params.yaml"
+    grpo = yaml.safe_load(first.read_text())["grpo_config"]
     write_params(folder / "params.yaml", study.model_dump() | {"grpo_config": grpo})
-    machine = environment()
-    write_json(folder / "environment.json", machine)
-    found = results(study, load_tables(folder), commit=machine["commit"])
+    write_json(folder / "environment.json", environment())
+    found = results(study, load_tables(folder))
     write_json(folder / "results.json", found)
     write_text(folder / "report.html", page(found, folder))
     return found

@@ -180,6 +180,10 @@ def collect_rollouts(
         return read_table(final)
     if study.engine == "replay":
         stored = read_table(REPOSITORY / study.replay_folder / f"{split}.parquet")
+        if set(stored["recipe"]) != {digest}:
+            raise ValueError(
+                f"replay: {study.replay_folder}/{split}.parquet holds rollouts of another recipe than this study's"
+            )
         return _finish(replay_engine(stored)(tasks, k=k, seed=0), split, digest, final)
     size = max(1, 8 * batch_size // k)
     chunks = [tasks.iloc[i : i + size] for i in range(0, len(tasks), size)]

@@ -27,6 +27,12 @@ def study_dir(study: Study | str) -> Path:
     return folder
 
 
+def published(study: Study) -> Path:
+    """The folder whose numbers notebooks check: the reference's, or the study's own while it is made or absent."""
+    mine = study.study == "micro-reference" or not (REFERENCE / "results.json").is_file()
+    return study_dir(study) if mine else REFERENCE
+
+
 def base_folder(study: Study) -> Path:
     """Where `00_micro_base` puts the study's base model."""
     return study_dir(study) / "base"

@@ -4,6 +4,8 @@ Pure NumPy. A task has k rollouts, `correct` of them right; `correct` and `k` ar
 scalar), `embeddings` is (n, d), one row a task of the cohort, copies included.
 """
 
+from functools import partial
+
 import numpy as np
 from scipy.special import betaln, gammaln
 from scipy.stats import norm
@@ -112,29 +114,32 @@ def variance(correct, k) -> np.ndarray:
     return unbiased_energy(correct, k, 0)
 
 
-def mean_interval(statistic, correct, k, task_ids=None, *, level: float = 0.95) -> tuple[float, float, float]:
+def mean_interval(
+    statistic, correct, k, task_ids=None, *, level: float = 0.95, unbias: bool = False
+) -> tuple[float, float, float]:
     """(mean, low, high) of a per-task `statistic(correct, k)`: where the mean would be with infinitely many rollouts.
 
     Rollouts are resampled within tasks (delete-one jackknife, in closed form), never tasks; copies (equal task_ids)
     share their rollouts, so a task seen m times weighs m squared. The jackknife variance of a U-statistic is never too
-    small on average (Efron and Stein 1981). Needs k with `statistic` defined at k-1; where it is not, low and high are NaN.
+    small on average (Efron and Stein 1981). `unbias` takes the jackknife's estimate of bias off the mean, for statistics
+    that are no U-statistic. `statistic` must be defined at k-1 rollouts, too.
     """
     correct, k = _counts(correct, k)
     n = correct.size
-    value = float(np.mean(statistic(correct, k)))
     ids = np.arange(n) if task_ids is None else np.asarray(task_ids)
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     if not (np.array_equal(correct, correct[first][inverse]) and np.array_equal(k, k[first][inverse])):
         raise ValueError("mean_interval: copies of a task differ in their counts; copies must share rollouts")
-    c, m, copies = correct[first], k[first], np.bincount(inverse)
-    try:
-        without_success = statistic(np.maximum(c - 1, 0), m - 1)
-        without_failure = statistic(np.minimum(c, m - 1), m - 1)
-    except ValueError:
-        return value, float("nan"), float("nan")
+    c, m, weights = correct[first], k[first], np.bincount(inverse) / n
+    values = statistic(c, m)
+    without_success = statistic(np.maximum(c - 1, 0), m - 1)
+    without_failure = statistic(np.minimum(c, m - 1), m - 1)
+    if unbias:
+        values = m * values - (m - 1) * (c * without_success + (m - c) * without_failure) / m
     task_variance = (m - 1) / m * c * (m - c) / m * (without_success - without_failure) ** 2
-    half = norm.ppf(0.5 + level / 2) * np.sqrt(np.sum((copies / n) ** 2 * task_variance))
-    return value, value - float(half), value + float(half)
+    value = float(weights @ values)
+    half = float(norm.ppf(0.5 + level / 2) * np.sqrt(weights**2 @ task_variance))
+    return value, value - half, value + half
 
 
 def normalise_rows(embeddings) -> np.ndarray:
@@ -170,16 +175,39 @@ def vendi(embeddings, q: float = 1) -> float:
 
 def lad(correct, k, embeddings, gamma: float = 1, beta: float = 1, *, q: float = 1) -> float:
     """Learnable Advantage Density of a cohort: mean energy times effective diversity (Vendi/n)^beta."""
-    return lad_interval(correct, k, embeddings, gamma, beta, q=q)[0]
+    energies = energy(correct, k, gamma)
+    if energies.shape[:1] != np.asarray(embeddings).shape[:1]:
+        raise ValueError(f"lad: {energies.shape[0]} tasks but {np.asarray(embeddings).shape[0]} embeddings")
+    return float(energies.mean()) * (vendi(embeddings, q) / energies.shape[0]) ** beta
 
 
 def lad_interval(
     correct, k, embeddings, gamma: float = 1, beta: float = 1, *, q: float = 1, task_ids=None, level: float = 0.95
 ) -> tuple[float, float, float]:
     """(lad, low, high); the interval answers what the score would be with infinitely many rollouts (see mean_interval)."""
-    correct = np.asarray(correct)
+    correct, k = _counts(correct, k)
     if correct.shape[:1] != np.asarray(embeddings).shape[:1]:
         raise ValueError(f"lad: {correct.shape[0]} tasks but {np.asarray(embeddings).shape[0]} embeddings")
+    if gamma == int(gamma) and k.min() < gamma + 3:
+        raise ValueError(
+            f"lad_interval: k={int(k.min())} rollouts, an interval needs {int(gamma) + 3}; `lad` gives the value alone"
+        )
     diversity = (vendi(embeddings, q) / correct.shape[0]) ** beta
-    mean, low, high = mean_interval(lambda c, n: energy(c, n, gamma), correct, k, task_ids, level=level)
-    return mean * diversity, low * diversity, high * diversity
+    if gamma == int(gamma):
+        statistic = partial(unbiased_energy, gamma=int(gamma))
+    else:
+        statistic = partial(empirical_bayes_energy, gamma=gamma, prior=fit_beta_prior(correct, k))
+    mean, low, high = mean_interval(statistic, correct, k, task_ids, level=level)
+    if correct.sum() == 0 or (correct == k).all():
+        high = max(high, _most_after_none(k, task_ids, level=level))
+    return mean * diversity, max(low, 0.0) * diversity, high * diversity
+
+
+def _most_after_none(k: np.ndarray, task_ids, *, level: float) -> float:
+    """Upper end for the mean energy of a pool in which every rollout failed (or every one succeeded).
+
+    The chance of that is prod (1-p_t)^k <= exp(-k sum p_t), which bounds sum p_t, and no task's energy exceeds its p
+    (or its 1-p).
+    """
+    copies = np.ones(1) if task_ids is None else np.unique(np.asarray(task_ids), return_counts=True)[1]
+    return float(min(1.0, -np.log((1 - level) / 2) / k.min() * copies.max() / k.size))

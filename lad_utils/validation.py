@@ -9,11 +9,12 @@ import pandas as pd
 from lad_utils.baselines import METRICS
 from lad_utils.cohorts import CONTROLS, FAMILY
 from lad_utils.micro import HELD_OUT_PATTERNS
-from lad_utils.stats import bca_bootstrap_spearman, lift_ci, loco, seed_reliability, spearman_ci
+from lad_utils.stats import bca_bootstrap_spearman, holm, lift_ci, loco, seed_reliability, spearman_ci, williams_test
 
 PERMUTATIONS = 9999
 RESAMPLES = 20_000  # fewer leave the BCa end points moving in the second decimal
-DUPLICATES = "diversity"  # the family of repeated and paraphrased tasks; results are shown with and without it
+DUPLICATES = ("one_problem", "repeat_8", "repeat_32")  # results are shown with and without these
+PRIMARY_RIVALS = ("variance", "mean_pass_rate", "distinct_fraction")
 
 
 def entry(name: str, value, *, n: int, source: str, low=None, high=None, reason: str = "", note: str = "") -> dict:
@@ -40,31 +41,47 @@ def valid(lifts: pd.DataFrame) -> pd.DataFrame:
     return lifts[lifts["invalid"] == ""]
 
 
-def cohort_lifts(lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: str, variant: str = "sampled") -> pd.DataFrame:
-    """Seed-mean lift of every cohort of `arm`, with a t interval over the shared questions (all seeds pooled by question).
+def seed_variance(lifts: pd.DataFrame) -> float:
+    """Variance of a run's lift between seeds of one cohort, pooled over cohorts; NaN when no cohort has two valid runs."""
+    by_cohort = valid(lifts).groupby("cohort")["lift"]
+    freedom = by_cohort.size() - 1
+    return float((by_cohort.var(ddof=1) * freedom).sum() / freedom.sum()) if freedom.sum() else np.nan
 
-    Columns: cohort, family, lift, ci_low, ci_high, n_seeds, seed_sd. Invalid runs are left out and counted in n_invalid.
+
+def widened(found, variance: float) -> tuple[float, float]:
+    """A question-paired interval (mean, low, high, se) widened by `variance`, that of training seeds; NaN adds nothing."""
+    scale = np.sqrt(1 + np.nan_to_num(variance) / found.se**2) if found.se else np.nan
+    middle = (found.low + found.high) / 2
+    return middle - (middle - found.low) * scale, middle + (found.high - middle) * scale
+
+
+def cohort_lifts(lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: str, variant: str = "sampled") -> pd.DataFrame:
+    """Seed-mean lift of every cohort of `arm`; its interval covers the draw of questions and, from two seeds on, of seeds.
+
+    All seeds are pooled by question for a t interval over the shared questions, widened by the pooled variance between
+    seeds over S. Evaluation noise enters both parts, so the interval errs on the wide side. Columns: cohort, family, lift,
+    ci_low, ci_high, n, n_seeds, n_invalid, reason. Invalid runs are left out and counted.
     """
-    rows = []
     chosen = lifts[(lifts["arm"] == arm) & (lifts["variant"] == variant)]
+    between, rows = seed_variance(chosen), []
     for name, group in chosen.groupby("cohort", sort=False):
         good = valid(group)
-        mine = questions[questions["run_id"].isin(good["run_id"]) & (questions["variant"] == variant)]
-        sums = mine.groupby("task_id", sort=False)[["c_before", "n_before", "c_after", "n_after"]].sum()
-        found = lift_ci(sums["c_before"], sums["n_before"], sums["c_after"], sums["n_after"]) if len(good) else None
-        rows.append(
-            {
-                "cohort": name,
-                "family": FAMILY[name],
-                "lift": found.lift if found else np.nan,
-                "ci_low": found.low if found else np.nan,
-                "ci_high": found.high if found else np.nan,
-                "n_seeds": len(good),
-                "n_invalid": len(group) - len(good),
-                "seed_sd": good["lift"].std(ddof=1) if len(good) > 1 else np.nan,
-            }
-        )
+        row = {"cohort": name, "family": FAMILY[name], "n_seeds": len(good), "n_invalid": len(group) - len(good)}
+        if good.empty:
+            reason = "every run of this cohort is invalid"
+            rows.append(row | {"lift": np.nan, "ci_low": np.nan, "ci_high": np.nan, "n": 0, "reason": reason})
+            continue
+        sums = question_sums(questions, good["run_id"], variant=variant)
+        found = lift_ci(sums["c_before"], sums["n_before"], sums["c_after"], sums["n_after"])
+        low, high = widened(found, between / len(good))
+        rows.append(row | {"lift": found.lift, "ci_low": low, "ci_high": high, "n": found.n, "reason": found.reason})
     return pd.DataFrame(rows)
+
+
+def question_sums(questions: pd.DataFrame, run_ids, *, variant: str = "sampled") -> pd.DataFrame:
+    """Counts before and after of some runs, summed by question, in the order of task_id."""
+    mine = questions[questions["run_id"].isin(run_ids) & (questions["variant"] == variant)]
+    return mine.groupby("task_id")[["c_before", "n_before", "c_after", "n_after"]].sum().sort_index()
 
 
 def seed_matrix(lifts: pd.DataFrame, *, variant: str = "sampled") -> np.ndarray:
@@ -86,7 +103,12 @@ def ceiling_entries(lifts: pd.DataFrame) -> list[dict]:
     entries = []
     for variant in ("sampled", "greedy"):
         r = seed_reliability(seed_matrix(lifts, variant=variant))
-        common = {"n": r.n, "source": "lifts.parquet", "reason": r.reason, "note": f"{r.n_seeds} seeds"}
+        common = {
+            "n": r.n,
+            "source": "lifts.parquet",
+            "reason": r.reason,
+            "note": f"{r.n_seeds} seeds; approximate beside rank correlations",
+        }
         entries += [
             entry(f"{variant}.noise_ceiling", r.ceiling, low=r.ceiling_low, high=r.ceiling_high, **common),
             entry(f"{variant}.sd_between_cohorts", r.s_u, **common),
@@ -97,7 +119,7 @@ def ceiling_entries(lifts: pd.DataFrame) -> list[dict]:
 
 def correlation_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
     """Plain and held-out Spearman of every metric with lift; `table` as `validated` gives it."""
-    entries, source = [], "scores.parquet, lifts.parquet"
+    entries, source = [], "scores.parquet, eval_questions.parquet"
     for metric in METRICS:
         x, y = table[metric].to_numpy(), table["lift"].to_numpy()
         plain = spearman_ci(x, y)
@@ -130,14 +152,37 @@ def correlation_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
     return entries
 
 
-def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFrame) -> list[dict]:
-    """Base accuracy and every cohort's lift: sampled, greedy, and sampled on unseen skill patterns alone."""
+def comparison_entries(table: pd.DataFrame) -> list[dict]:
+    """LAD against its primary rivals on the same cohorts: Williams' test on Spearman correlations, Holm-adjusted.
+
+    Four comparisons were fixed beforehand; the fourth, a short GRPO run, is not measured yet and counts as one of the four.
+    """
+    y, source = table["lift"], "scores.parquet, eval_questions.parquet"
+    lad, tests = spearman_ci(table["lad"], y), {}
+    for rival in PRIMARY_RIVALS:
+        other, between = spearman_ci(table[rival], y), spearman_ci(table["lad"], table[rival])
+        tests[rival] = williams_test(lad.rho, other.rho, between.rho, lad.n), lad.rho - other.rho
+    adjusted = holm([t.p_value for t, _ in tests.values()] + [np.nan])
     entries = []
+    for (rival, (test, difference)), p in zip(tests.items(), adjusted, strict=False):
+        common = {"n": len(table), "source": source, "reason": test.reason, "note": "Williams' test, approximate for ranks"}
+        entries.append(entry(f"lad_minus_{rival}.rho", difference, **common))
+        entries.append(entry(f"lad_minus_{rival}.p_value", test.p_value, **common))
+        entries.append(entry(f"lad_minus_{rival}.p_value_holm", p, **common))
+    return entries
+
+
+def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFrame) -> list[dict]:
+    """Base accuracy and every cohort's lift: sampled, greedy, and sampled on seen and on unseen skill patterns alone."""
+    entries, source = [], "eval_questions.parquet"
     for variant in ("sampled", "greedy"):
-        chosen = lifts[lifts["variant"] == variant].iloc[0]
-        entries.append(
-            entry(f"{variant}.base_accuracy", chosen["acc_before"], n=chosen["n_questions"], source="eval_questions.parquet")
+        first = question_sums(questions, [lifts["run_id"].iloc[0]], variant=variant)
+        rates, half = (
+            first["c_before"] / first["n_before"],
+            1.96 * np.sqrt(np.var(first["c_before"] / first["n_before"]) / len(first)),
         )
+        args = {"low": rates.mean() - half, "high": rates.mean() + half, "n": len(first), "source": source}
+        entries.append(entry(f"{variant}.base_accuracy", rates.mean(), **args))
     unseen = set(tasks["task_id"][tasks["operations"].isin(HELD_OUT_PATTERNS)])
     subsets = [
         ("lift", "sampled", questions),
@@ -147,17 +192,8 @@ def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFra
     ]
     for name, variant, chosen in subsets:
         for row in cohort_lifts(lifts, chosen, arm="main", variant=variant).itertuples():
-            reason = "" if row.n_seeds else "every run of this cohort is invalid"
             note = f"{row.n_seeds} seeds, {row.n_invalid} invalid"
-            n = chosen["task_id"].nunique()
-            args = {
-                "low": row.ci_low,
-                "high": row.ci_high,
-                "n": n,
-                "source": "eval_questions.parquet",
-                "reason": reason,
-                "note": note,
-            }
+            args = {"low": row.ci_low, "high": row.ci_high, "n": row.n, "source": source, "reason": row.reason, "note": note}
             entries.append(entry(f"{row.cohort}.{name}", row.lift, **args))
     return entries
 
@@ -201,42 +237,44 @@ def mechanism_entries(table: pd.DataFrame) -> list[dict]:
             entries.append(
                 entry(f"{metric}.{target}_rho", r.rho, low=r.low, high=r.high, n=r.n, source=source, reason=r.reason)
             )
-        ranks = table[["lad", "variance", target]].rank().to_numpy()
-        constant = (np.ptp(ranks, axis=0) == 0).any() or len(table) < 5
-        value = np.nan if constant else _partial(ranks)
-        reason = "a column is constant, or fewer than 5 cohorts" if constant else ""
+        value, reason = partial_spearman(table, "lad", target, given="variance")
         note = "partial Spearman of LAD given base p(1-p)"
         entries.append(entry(f"lad_given_variance.{target}_rho", value, n=len(table), source=source, reason=reason, note=note))
     return entries
 
 
-def _partial(ranks: np.ndarray) -> float:
-    """Correlation of columns 0 and 2 given column 1."""
+def partial_spearman(table: pd.DataFrame, x: str, y: str, *, given: str) -> tuple[float, str]:
+    """(rank correlation of x and y given a third column, why it is undefined or "")."""
+    ranks = table[[x, given, y]].dropna().rank().to_numpy()
+    if len(ranks) < 5 or (np.ptp(ranks, axis=0) == 0).any():
+        return np.nan, "fewer than 5 cohorts, or a column is constant"
     r = np.corrcoef(ranks.T)
-    return float((r[0, 2] - r[0, 1] * r[1, 2]) / np.sqrt((1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2)))
+    rest = (1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2)
+    if rest < 1e-12:
+        return np.nan, f"{given} ranks the cohorts just as {x} or {y} does"
+    return float((r[0, 2] - r[0, 1] * r[1, 2]) / np.sqrt(rest)), ""
 
 
 def causal_entries(lifts: pd.DataFrame, questions: pd.DataFrame, scores: pd.DataFrame) -> list[dict]:
-    """Lift of each selection arm and the paired differences of top-LAD and random from the others, over shared questions."""
-    entries, per_question = [], {}
+    """Lift and fresh LAD of each selection, and paired differences of accuracy after training, over the shared questions."""
+    entries, arm = [], lifts[(lifts["arm"] == "causal") & (lifts["variant"] == "sampled")]
+    source, runs = "eval_questions.parquet", {}
     for row in cohort_lifts(lifts, questions, arm="causal").itertuples():
-        runs = valid(lifts[(lifts["arm"] == "causal") & (lifts["cohort"] == row.cohort)])["run_id"]
-        mine = questions[questions["run_id"].isin(runs) & (questions["variant"] == "sampled")]
-        sums = mine.groupby("task_id")[["c_after", "n_after"]].sum().sort_index()
-        per_question[row.cohort] = sums
-        reason = "" if row.n_seeds else "every run of this cohort is invalid"
-        args = {"n": len(sums), "source": "eval_questions.parquet", "note": f"{row.n_seeds} seeds", "reason": reason}
-        entries.append(entry(f"causal.{row.cohort}.lift", row.lift, low=row.ci_low, high=row.ci_high, **args))
+        runs[row.cohort] = valid(arm[arm["cohort"] == row.cohort])["run_id"].tolist()
+        args = {"low": row.ci_low, "high": row.ci_high, "n": row.n, "source": source, "reason": row.reason}
+        entries.append(entry(f"causal.{row.cohort}.lift", row.lift, note=f"{row.n_seeds} seeds", **args))
         score = scores[(scores["arm"] == "causal") & (scores["cohort"] == row.cohort) & (scores["metric"] == "lad")].iloc[0]
-        args = {"low": score["ci_low"], "high": score["ci_high"], "n": 1, "source": "scores.parquet", "note": "fresh rollouts"}
-        entries.append(entry(f"causal.{row.cohort}.lad", score["value"], **args))
+        args = {"low": score["ci_low"], "high": score["ci_high"], "n": score["n_tasks"], "source": "scores.parquet"}
+        entries.append(entry(f"causal.{row.cohort}.lad", score["value"], note="fresh rollouts", **args))
     for a, b in (("top_lad", "random_pool"), ("top_lad", "bottom_lad"), ("random_pool", "bottom_lad")):
-        if a not in per_question or b not in per_question:
-            continue
-        x, y = per_question[a], per_question[b]
-        d = lift_ci(y["c_after"], y["n_after"], x["c_after"], x["n_after"])
-        reason = d.reason
-        note = "accuracy after training, paired by question; covers the draw of questions, not of training seeds"
-        args = {"n": d.n, "source": "eval_questions.parquet", "reason": reason, "note": note}
-        entries.append(entry(f"causal.{a}_minus_{b}", d.lift, low=d.low, high=d.high, **args))
+        if runs.get(a) and runs.get(b):
+            x, y = (question_sums(questions, runs[name]) for name in (a, b))
+            d = lift_ci(y["c_after"], y["n_after"], x["c_after"], x["n_after"])
+            low, high = widened(d, seed_variance(arm) * (1 / len(runs[a]) + 1 / len(runs[b])))
+            note = f"accuracy after training, paired by question; {len(runs[a])} and {len(runs[b])} seeds"
+            args = {"low": low, "high": high, "n": d.n, "source": source, "reason": d.reason, "note": note}
+            entries.append(entry(f"causal.{a}_minus_{b}", d.lift, **args))
+        elif a in runs and b in runs:
+            reason = "one of the two has no valid run"
+            entries.append(entry(f"causal.{a}_minus_{b}", np.nan, n=0, source=source, reason=reason))
     return entries

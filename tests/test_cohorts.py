@@ -17,8 +17,8 @@ def hashed(prompts):
 
 @pytest.fixture(scope="module")
 def pool():
-    tasks = micro.make_tasks(1200, split="pool", world_seed=5)
-    correct = np.random.default_rng(0).binomial(16, np.random.default_rng(1).uniform(0, 1, 1200))
+    tasks = micro.make_tasks(2400, split="pool", world_seed=5)
+    correct = np.random.default_rng(0).binomial(16, np.random.default_rng(1).uniform(0, 1, 2400))
     return tasks.assign(correct=correct, k=16, pass_rate=correct / 16)
 
 
@@ -45,6 +45,12 @@ def test_bands_hold_only_their_difficulty_and_balance_skills(built, pool):
         assert ids.is_unique and rates[ids].between(low, high, inclusive="left").all()
         counts = skills[ids].value_counts()
         assert counts.max() - counts.min() <= 2
+
+
+def test_families_share_no_task(built):
+    ids = {f: set(g.task_id) for f, g in built[0].groupby("family")}
+    names = sorted(ids)
+    assert not any(ids[a] & ids[b] for i, a in enumerate(names) for b in names[:i])
 
 
 def test_bimodal_and_unimodal_have_the_same_mean_and_different_shape(built, pool):

@@ -34,6 +34,25 @@ def test_pool_evaluation_and_target_share_no_expression():
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((12, "+*", [7, 3]), (7, "+*", [12, 3])),
+        ((12, "+-", [7, 3]), (12, "-+", [3, 7])),
+        ((4, "*+", [3, 2]), (3, "*+", [4, 2])),
+        ((9, "--", [1, 2]), (9, "--", [2, 1])),
+        ((2, "**", [3, 4]), (4, "**", [2, 3])),
+    ],
+)
+def test_an_expression_is_canonical_up_to_the_order_of_terms_and_factors(one, other):
+    assert micro.expression_of(*one) == micro.expression_of(*other)
+
+
+def test_expressions_of_different_calculations_differ():
+    texts = [micro.expression_of(*t) for t in ((4, "-*", [3, 2]), (4, "*-", [2, 3]), (3, "-*", [4, 2]), (4, "+*", [3, 2]))]
+    assert texts == ["(4-3)*2", "2*4-3", "(3-4)*2", "(3+4)*2"]
+
+
 def test_the_pool_lacks_the_held_out_skill_patterns_and_the_evaluation_has_them():
     pool, questions = (micro.make_tasks(400, split=s, world_seed=WORLD) for s in ("pool", "eval"))
     assert not pool.operations.isin(micro.HELD_OUT_PATTERNS).any()

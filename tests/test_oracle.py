@@ -10,11 +10,17 @@ from lad_utils import oracle
 from lad_utils.params import load_study
 
 
-def run_tables(*, rewards, visits=(1, 1, 1, 1), loss=0.1, clipped=0.0):
+def run_tables(*, rewards, visits=(1, 1, 1, 1), loss=0.1, grad_norm=1.0, clipped=0.0):
     positions = np.repeat(range(len(visits)), visits)
     groups = pd.DataFrame({"step": 1, "position": positions, "n": 8, "reward_sum": np.resize(rewards, len(positions))})
     mixed = groups.reward_sum.between(0, 8, inclusive="neither").mean()
-    columns = {"step": [1], "loss": [loss], "grad_norm": [1.0], "zero_variance_share": [1 - mixed], "clipped_share": [clipped]}
+    columns = {
+        "step": [1],
+        "loss": [loss],
+        "grad_norm": [grad_norm],
+        "zero_variance_share": [1 - mixed],
+        "clipped_share": [clipped],
+    }
     return groups, pd.DataFrame(columns)
 
 
@@ -24,7 +30,8 @@ def run_tables(*, rewards, visits=(1, 1, 1, 1), loss=0.1, clipped=0.0):
         (run_tables(rewards=[3, 8, 0, 1]), ""),
         (run_tables(rewards=[3], clipped=1.0), "truncated"),  # D12
         (run_tables(rewards=[0, 8]), "no group ever had both rewards"),
-        (run_tables(rewards=[3], loss=np.nan), "not finite"),  # D02
+        (run_tables(rewards=[3], loss=np.nan), "not finite, first at step 1"),  # D02
+        (run_tables(rewards=[3], grad_norm=np.nan), "not finite, first at step 1"),
         (run_tables(rewards=[3], visits=(3, 1, 1, 1)), "visited unequally: 1 to 3 times"),
         (run_tables(rewards=[3], visits=(2, 2, 2)), "visited unequally: 0 to 2 times"),
         (run_tables(rewards=[3], visits=(2, 2, 1, 2)), ""),
@@ -92,6 +99,7 @@ def test_an_invalid_run_stays_in_the_lifts_with_its_reason():
         "eval_tokens": 9,
         "seconds": 1.0,
         "train_seconds": 0.5,
+        "commit": "abc",
     }
     lifts = oracle.lift_table([fields | {"run_id": "r", "invalid": "why"}], pairs, k_eval=8)
     assert lifts.invalid.tolist() == ["why", "why"] and lifts.lift.tolist() == pytest.approx([4 / 32] * 2)
@@ -104,3 +112,15 @@ def test_runs_are_seeded_apart_and_alike_every_time():
     ]
     assert len(set(seeds)) == 8 and all(0 <= s < 2**31 for s in seeds)
     assert seeds[0] == oracle.run_seed(study, "main/random/seed0")
+
+
+def test_a_finished_run_is_reused_only_for_what_it_was_made_with(monkeypatch):
+    monkeypatch.setattr(oracle, "base_digest", lambda study: "weights")
+    study = load_study("smoke")
+    cohort = pd.DataFrame({"prompt": ["p"], "answer": ["1"], "verifier": ["exact"]})
+    questions = pd.DataFrame({"task_id": ["q"], "prompt": ["p"], "answer": ["1"]})
+    first = oracle.run_recipe(study, cohort, questions)
+    assert first == oracle.run_recipe(study.model_copy(update={"seeds": [5]}), cohort, questions)
+    assert first != oracle.run_recipe(study.model_copy(update={"grpo_learning_rate": 0.5}), cohort, questions)
+    assert first != oracle.run_recipe(study, cohort.assign(answer="2"), questions)
+    assert first != oracle.run_recipe(study, cohort, questions.assign(prompt="other"))

@@ -45,7 +45,7 @@ def test_a_number_read_as_text_is_refused_with_the_way_to_write_it():  # F01
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("temperature", 0.0), ("grpo_generations", 1), ("k_score", 2), ("gamma", -1), ("seeds", []), ("pool_size", 1.5)],
+    [("temperature", 0.0), ("grpo_generations", 1), ("k_score", 4), ("gamma", -1), ("seeds", []), ("pool_size", 1.5)],
 )
 def test_a_value_out_of_range_is_refused_by_name(key, value):  # D05: a group of one completion among them
     assert f"'{key}'" in complaint(**{key: value})
@@ -59,6 +59,13 @@ def test_a_missing_key_is_named():
 
 def test_steps_that_visit_tasks_unequally_are_refused_before_training():  # D05
     assert "visited unequally" in complaint(grpo_steps=3)
+
+
+def test_settings_that_would_fail_late_are_refused_at_once():
+    assert "would be dropped" in complaint(cohort_size=12, grpo_prompts_per_step=8, grpo_steps=3)
+    assert "at least gamma + 3" in complaint(gamma=6)
+    assert "stop strings" in complaint(stop=["\n"])
+    assert "'medum' is unknown; cohorts: very_hard" in complaint(cohorts=["medum", "hard", "random"])
 
 
 def test_an_unknown_study_lists_those_that_exist():
@@ -97,7 +104,8 @@ def papermill(tmp_path, *arguments, drop_tag=False):
 
 def test_a_study_file_given_to_papermill_reaches_the_notebook(tmp_path):
     code, output = papermill(tmp_path, "-f", str(params.PARAMS / "micro.yaml"), "-p", "cohort", "naïve—”q")  # F08
-    assert code == 0 and "lr 0.0001 naïve—”q" in output, output
+    rate = params.load_study("micro").grpo_learning_rate
+    assert code == 0 and f"lr {rate} naïve—”q" in output, output
 
 
 def test_a_misspelt_name_given_to_papermill_fails(tmp_path):  # F03

@@ -29,7 +29,7 @@ def tasks(study):
 
 def test_scoring_training_and_evaluation_share_one_sampler_contract(study, tmp_path):
     sampler = rollouts.sampler_of(study)
-    config = oracle.grpo_config(study, seed=0, folder=tmp_path, use_cpu=True)
+    config = oracle.grpo_config(study, seed=0, folder=tmp_path)
     generate = sampler.generate_kwargs()
     assert (config.temperature, config.top_p, config.top_k) == (generate["temperature"], generate["top_p"], generate["top_k"])
     assert config.max_completion_length == generate["max_new_tokens"] == sampler.generate_kwargs(greedy=True)["max_new_tokens"]
@@ -46,7 +46,7 @@ def test_a_template_takes_braces_in_a_prompt_literally():
 
 
 def test_cpu_training_is_in_full_precision_with_every_choice_written_out(study, tmp_path):  # D13
-    config = oracle.grpo_config(study, seed=0, folder=tmp_path, use_cpu=True)
+    config = oracle.grpo_config(study, seed=0, folder=tmp_path)
     assert not config.bf16 and not config.fp16 and not config.use_vllm and config.report_to == []
     assert (config.loss_type, config.scale_rewards, config.beta, config.num_iterations) == ("dapo", "group", 0.0, 1)
 
@@ -89,6 +89,8 @@ def test_replay_serves_what_is_stored_and_says_what_is_missing(study, place, tas
     with pytest.raises(ValueError, match="24 of 24 tasks have fewer than 5 stored rollouts"):
         engine(tasks, k=5, seed=0)
     elsewhere = study.model_copy(update={"engine": "replay", "replay_folder": str(place)})
+    with pytest.raises(ValueError, match="another recipe"):
+        rollouts.collect_rollouts(elsewhere, tasks.head(5), split="score", k=4, folder=place / "fewer")
     replayed = rollouts.collect_rollouts(elsewhere, tasks, split="score", k=4, folder=place / "replayed")
     assert replayed.completion.tolist() == table.completion.tolist()
 

@@ -137,10 +137,35 @@ def test_copies_with_different_counts_are_refused():
         score.mean_interval(score.variance, [1, 2], 8, ["a", "a"])
 
 
-def test_ninety_five_percent_intervals_cover_the_true_score():
-    rng, p = np.random.default_rng(3), np.linspace(0.02, 0.98, 64)
-    truth, covered = np.mean(p * (1 - p) ** 2), 0
-    for _ in range(400):
-        _, low, high = score.lad_interval(rng.binomial(16, p), 16, np.eye(64), beta=0)
-        covered += low <= truth <= high
-    assert 0.93 <= covered / 400 <= 0.99
+@pytest.mark.parametrize("k", [4, 8, 32])
+def test_intervals_cover_the_true_score_from_the_smallest_k_on(k):
+    rng, p = np.random.default_rng(3), np.linspace(0.02, 0.98, 128)
+    truth = np.mean(p * (1 - p) ** 2)
+    intervals = [score.lad_interval(rng.binomial(k, p), k, np.eye(128), beta=0) for _ in range(400)]
+    assert np.mean([low <= truth <= high for _, low, high in intervals]) >= 0.93
+
+
+def test_an_interval_from_too_few_rollouts_is_refused_but_the_value_is_not():
+    with pytest.raises(ValueError, match="an interval needs 4"):
+        score.lad_interval([1, 2], 3, np.eye(2))
+    assert score.lad([1, 2], 3, np.eye(2)) == pytest.approx((2 / 6 + 0) / 2)
+
+
+def test_the_intervals_of_entropy_cover_it_though_its_plug_in_is_low():
+    rng, p, k = np.random.default_rng(4), np.linspace(0.05, 0.95, 128), 32
+    truth = -np.mean(p * np.log(p) + (1 - p) * np.log1p(-p))
+    covered = {unbias: 0 for unbias in (True, False)}
+    for _ in range(200):
+        c = rng.binomial(k, p)
+        for unbias in covered:
+            _, low, high = score.mean_interval(score.reward_entropy, c, k, unbias=unbias)
+            covered[unbias] += low <= truth <= high
+    assert covered[True] >= 180 > 100 > covered[False]
+
+
+def test_twenty_tasks_never_solved_do_not_make_zero_certain():
+    value, low, high = score.lad_interval(np.zeros(20), 8, np.eye(20), beta=0)
+    assert value == low == 0 and high == pytest.approx(-np.log(0.025) / 160)
+    assert score.lad_interval(np.full(20, 8), 8, np.eye(20), beta=0)[2] == pytest.approx(high)
+    copies = score.lad_interval(np.zeros(20), 8, np.ones((20, 1)), beta=0, task_ids=["a"] * 20)
+    assert copies[2] == pytest.approx(-np.log(0.025) / 8)

@@ -1,0 +1,151 @@
+"""From raw tables to headline numbers, on tables small enough to work out by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lad_utils import costs, validation
+from lad_utils.baselines import majority_is_right
+from lad_utils.stats import spearman_ci
+
+
+def lifts(*rows):
+    columns = ["arm", "cohort", "seed", "lift", "invalid"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(variant="sampled", run_id=table.arm + "/" + table.cohort + "/seed" + table.seed.astype(str))
+
+
+def questions(run_id, before, after, n=8):
+    ids = [f"q{i}" for i in range(len(before))]
+    counts = {"n_before": n, "c_before": before, "n_after": n, "c_after": after}
+    return pd.DataFrame({"task_id": ids, **counts, "run_id": run_id, "variant": "sampled"})
+
+
+def test_a_number_without_value_needs_a_reason():
+    with pytest.raises(ValueError, match="undefined without a reason"):
+        validation.entry("x", np.nan, n=3, source="s")
+    assert validation.entry("x", np.nan, n=3, source="s", reason="why")["value"] is None
+
+
+def test_a_cohorts_lift_pools_its_seeds_by_question():
+    table = lifts(("main", "random", 0, 0.25, ""), ("main", "random", 1, 0.0, ""))
+    pairs = pd.concat(
+        [questions("main/random/seed0", [0, 4, 4], [2, 8, 4]), questions("main/random/seed1", [0, 4, 4], [2, 4, 2])]
+    )
+    found = validation.cohort_lifts(table, pairs, arm="main").iloc[0]
+    per_question = np.array([(2 + 2) / 16, (12 - 8) / 16, (6 - 8) / 16])
+    assert found.lift == pytest.approx(per_question.mean())
+    between_seeds = np.var([0.25, 0.0], ddof=1) / 2
+    half = 4.302653 * np.sqrt(per_question.var(ddof=1) / 3 + between_seeds)
+    assert (found.ci_low, found.ci_high) == pytest.approx((found.lift - half, found.lift + half), abs=1e-6)
+    assert (found.n_seeds, found.n_invalid) == (2, 0)
+
+
+def test_invalid_runs_are_counted_and_never_averaged_as_zero_lift():
+    table = lifts(("main", "random", 0, 0.25, ""), ("main", "random", 1, 0.0, "no group ever had both rewards"))
+    pairs = pd.concat(
+        [questions("main/random/seed0", [0, 4, 4], [2, 8, 4]), questions("main/random/seed1", [0, 4, 4], [0, 4, 4])]
+    )
+    found = validation.cohort_lifts(table, pairs, arm="main").iloc[0]
+    assert found.lift == pytest.approx(0.25) and (found.n_seeds, found.n_invalid) == (1, 1)
+    assert np.isnan(validation.seed_matrix(table)[0, 1])
+
+
+def test_the_control_is_not_among_the_validated_cohorts():
+    names = ["random", "medium", "clean_twin"]
+    table = lifts(*[("main", n, 0, 0.1, "") for n in names])
+    pairs = pd.concat([questions(f"main/{n}/seed0", [1, 2, 3], [2, 3, 5]) for n in names])
+    scores = pd.DataFrame({"arm": "main", "cohort": names, "metric": "lad", "value": [1.0, 2.0, 3.0]})
+    assert validation.validated(scores, table, pairs).cohort.tolist() == ["random", "medium"]
+    assert len(validation.seed_matrix(table)) == 2
+
+
+def test_lad_is_compared_with_its_rivals_under_holm_over_four():
+    rng = np.random.default_rng(1)
+    lift = rng.normal(size=19)
+    columns = {"lad": lift + rng.normal(0, 0.2, 19), "variance": lift + rng.normal(0, 1, 19)}
+    table = pd.DataFrame(
+        {"lift": lift, **columns, "mean_pass_rate": rng.normal(size=19), "distinct_fraction": rng.normal(size=19)}
+    )
+    found = {e["name"]: e["value"] for e in validation.comparison_entries(table)}
+    raw = {r: found[f"lad_minus_{r}.p_value"] for r in validation.PRIMARY_RIVALS}
+    smallest = min(raw, key=raw.get)
+    assert found[f"lad_minus_{smallest}.p_value_holm"] == pytest.approx(min(1, 4 * raw[smallest]))
+    assert found["lad_minus_variance.rho"] == pytest.approx(
+        spearman_ci(table.lad, lift).rho - spearman_ci(table.variance, lift).rho
+    )
+
+
+def test_no_partial_correlation_where_it_is_undefined():
+    x = pd.DataFrame({"a": range(6), "b": range(6), "c": [3, 1, 4, 1, 5, 9], "d": 1.0})
+    assert "ranks the cohorts just as" in validation.partial_spearman(x, "a", "c", given="b")[1]
+    assert "constant" in validation.partial_spearman(x, "a", "d", given="c")[1]
+
+
+def test_group_variance_is_the_unbiased_raw_one():
+    table = lifts(("main", "random", 0, 0.1, ""))
+    groups = pd.DataFrame({"run_id": "main/random/seed0", "step": [1, 1, 8, 8], "n": 8, "reward_sum": [4, 0, 2, 8]})
+    steps = pd.DataFrame(
+        {"run_id": "main/random/seed0", "step": [1, 8], "zero_variance_share": 0.5, "grad_norm": 1.0, "entropy": 0.3}
+    )
+    found = validation.run_mechanics(groups, steps, table).iloc[0]
+    assert found.group_variance == pytest.approx((2 / 7 + 0 + (12 / 64) * 8 / 7 + 0) / 4)
+    assert found.early_group_variance == pytest.approx((2 / 7) / 2) and found.zero_variance_share == 0.5
+
+
+def test_what_lad_adds_is_nothing_when_the_target_is_base_variance_itself():
+    rng = np.random.default_rng(0)
+    variance = rng.uniform(size=19)
+    table = pd.DataFrame({"lad": variance + rng.normal(0, 0.2, 19), "variance": variance})
+    noisy = variance + rng.normal(0, 0.05, 19)
+    names = ("early_group_variance", "group_variance", "zero_variance_share", "grad_norm")
+    found = {e["name"]: e["value"] for e in validation.mechanism_entries(table.assign(**{n: noisy for n in names}))}
+    assert found["variance.group_variance_rho"] > 0.9 and abs(found["lad_given_variance.group_variance_rho"]) < 0.45
+    assert found["lad.group_variance_rho"] == pytest.approx(spearman_ci(table.lad, noisy).rho)
+
+
+def test_selections_are_compared_question_by_question_in_the_order_named():
+    table = lifts(("causal", "top_lad", 0, 0.3, ""), ("causal", "bottom_lad", 0, 0.1, ""))
+    pairs = pd.concat(
+        [questions("causal/top_lad/seed0", [0, 2, 4], [4, 6, 6]), questions("causal/bottom_lad/seed0", [0, 2, 4], [2, 2, 5])]
+    )
+    scores = pd.DataFrame(
+        {
+            "arm": "causal",
+            "cohort": ["top_lad", "bottom_lad"],
+            "metric": "lad",
+            "value": 0.1,
+            "ci_low": 0.05,
+            "ci_high": 0.2,
+            "n_tasks": 3,
+        }
+    )
+    found = {e["name"]: e for e in validation.causal_entries(table, pairs, scores)}
+    assert found["causal.top_lad_minus_bottom_lad"]["value"] == pytest.approx((2 + 4 + 1) / 24)
+    assert "causal.top_lad_minus_random_pool" not in found
+
+
+@pytest.mark.parametrize(
+    ("parsed", "rewards", "expected"),
+    [
+        (["5", "5", "4"], [1, 1, 0], 1.0),
+        (["4", "4", "5"], [0, 0, 1], 0.0),
+        (["4", "5"], [0, 1], 0.5),
+        ([None, None, np.nan, "5"], [0, 0, 0, 1], 1.0),
+        ([None, np.nan], [0, 0], 0.0),
+    ],
+)
+def test_majority_correctness_counts_votes_and_never_missing_answers(parsed, rewards, expected):
+    assert majority_is_right(parsed, np.array(rewards)) == expected
+
+
+def test_a_planted_workload_costs_what_the_rules_say():
+    totals = pd.DataFrame(
+        {"split": "score", "task_id": ["a", "b"], "generated_tokens": [10, 20], "prompt_tokens": [3, 7], "seconds": [1.0, 2.0]}
+    )
+    row = costs.rollout_cost(totals, kind="stage", name="score", n_parameters=100)
+    assert (row["generated_tokens"], row["forward_tokens"], row["backward_tokens"], row["seconds"]) == (30, 40, 0, 3.0)
+    assert row["flops"] == 2 * 100 * 40
+    groups = pd.DataFrame({"tokens": [30], "prompt_tokens": [10]})
+    trained = costs.training_cost(groups, seconds=5.0, kind="stage", name="training", n_parameters=100)
+    assert trained["flops"] == 8 * 100 * 40  # generation 2N, forward 2N, backward 4N a token
