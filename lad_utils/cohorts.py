@@ -132,8 +132,8 @@ def corrupt_labels(tasks: pd.DataFrame, share: float, *, rng: np.random.Generato
 def build_cohorts(
     names: list[str], pool: pd.DataFrame, *, size: int, world_seed: int, embeddings: np.ndarray, arm: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(cohorts, new tasks) for `names` from the screened `pool` (tasks with correct, k and pass_rate; its
-    index is 0..n-1 and `embeddings` (n, d) has a row for each).
+    """(cohorts, new tasks) for `names` from the screened `pool` (n tasks with correct, k and pass_rate) and its
+    `embeddings` of shape (n, d).
 
     Families are drawn in DRAWING_ORDER, each from what the others left, so that a held-out family shares no task with the
     rest; the selections of the causal arm each see the whole pool.
@@ -147,8 +147,8 @@ def build_cohorts(
     cohorts, made = {}, {}
     for name in sorted(names, key=lambda n: DRAWING_ORDER.index(FAMILY[n])):
         others = set() if FAMILY[name] == "selection" else set().union(*(t for f, t in taken.items() if f != FAMILY[name]))
-        free = pool[~pool["task_id"].isin(others)]
-        members, is_new = _members(name, free, size, world_seed=world_seed, embeddings=embeddings[free.index])
+        free = ~pool["task_id"].isin(others).to_numpy()
+        members, is_new = _members(name, pool[free], size, world_seed=world_seed, embeddings=embeddings[free])
         taken.setdefault(FAMILY[name], set()).update(members["task_id"])
         cohorts[name] = _cohort_rows(name, members, arm=arm, world_seed=world_seed)
         if is_new:

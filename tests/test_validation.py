@@ -63,10 +63,8 @@ def test_the_control_is_not_among_the_validated_cohorts():
 def test_lad_is_compared_with_its_rivals_under_holm_over_four():
     rng = np.random.default_rng(1)
     lift = rng.normal(size=19)
-    columns = {"lad": lift + rng.normal(0, 0.2, 19), "variance": lift + rng.normal(0, 1, 19)}
-    table = pd.DataFrame(
-        {"lift": lift, **columns, "mean_pass_rate": rng.normal(size=19), "distinct_fraction": rng.normal(size=19)}
-    )
+    noise = {"lad": 0.2, "variance": 1, "mean_pass_rate": 9, "distinct_fraction": 9}
+    table = pd.DataFrame({"lift": lift} | {name: lift + rng.normal(0, sd, 19) for name, sd in noise.items()})
     found = {e["name"]: e["value"] for e in validation.comparison_entries(table)}
     raw = {r: found[f"lad_minus_{r}.p_value"] for r in validation.PRIMARY_RIVALS}
     smallest = min(raw, key=raw.get)
