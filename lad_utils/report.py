@@ -16,6 +16,7 @@ from lad_utils.params import Study, load_study
 from lad_utils.runs import REFERENCE, environment, read_table, study_dir, write_json, write_params, write_table, write_text
 from lad_utils.validation import (
     DUPLICATES,
+    PRIMARY_RIVALS,
     causal_entries,
     ceiling_entries,
     comparison_entries,
@@ -96,6 +97,7 @@ def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
         "n_seeds": len(study.seeds),
         "invalid_runs": sorted({f"{r.run_id}: {r.invalid}" for r in tables["lifts"].itertuples() if r.invalid}),
         "table": results_table(found, commit=commit),
+        "findings": findings(found),
         "entries": entries,
     }
 
@@ -132,6 +134,44 @@ def results_table(found: dict[str, dict], *, commit: str) -> str:
     return "\n".join(lines)
 
 
+def _points(e: dict) -> str:
+    """A rate in points, with its interval."""
+    scaled = {k: None if e[k] is None else 100 * e[k] for k in ("value", "ci_low", "ci_high")}
+    return _cell(e | scaled, digits=1) + " points"
+
+
+def findings(found: dict[str, dict]) -> str:
+    """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
+    rho = {m: found[f"{m}.rho"]["value"] for m in METRICS if found[f"{m}.rho"]["value"] is not None}
+    order = sorted(rho, key=lambda m: -rho[m])
+    ahead = [f"{METRICS[m][0]} ({rho[m]:.2f})" for m in order[: order.index("lad")]] if "lad" in rho else []
+    lines = [f"Of {len(order)} metrics these are ahead of LAD by plain Spearman: {', '.join(ahead) or 'none'}."]
+    lines.append(
+        f"Noise ceiling {_cell(found['sampled.noise_ceiling'])}: lifts differ between cohorts with standard deviation "
+        f"{_points(found['sampled.sd_between_cohorts'])}, between seeds of one cohort by "
+        f"{_points(found['sampled.sd_between_seeds'])}."
+    )
+    for rival in PRIMARY_RIVALS:
+        p, difference = _cell(found[f"lad_minus_{rival}.p_value_holm"], digits=3), _cell(found[f"lad_minus_{rival}.rho"])
+        lines.append(f"LAD's Spearman minus that of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
+    lines.append(
+        f"Without the repeated and paraphrased cohorts LAD reaches {_cell(found['without_duplicates.lad.rho'])} "
+        f"and p(1-p) {_cell(found['without_duplicates.variance.rho'])}; "
+        f"on greedy lift LAD reaches {_cell(found['greedy.lad.rho'])}."
+    )
+    lines.append(
+        "Mechanism: the raw reward variance within groups over the whole run correlates with LAD "
+        f"{_cell(found['lad.group_variance_rho'])}, with base p(1-p) {_cell(found['variance.group_variance_rho'])}; "
+        f"given p(1-p), LAD adds {_cell(found['lad_given_variance.group_variance_rho'])} (partial)."
+    )
+    for other in ("random_pool", "bottom_lad"):
+        if e := found.get(f"causal.top_lad_minus_{other}"):
+            lines.append(f"Selection: top-LAD minus {other.replace('_', ' ')}, {_points(e)} ({e['note']}).")
+    ratio = found["cost.training_over_scoring"]["value"]
+    lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
+    return "\n".join(f"* {line}" for line in lines)
+
+
 def load_tables(folder: Path) -> dict[str, pd.DataFrame]:
     return {name: read_table(Path(folder) / f"{name}.parquet") for name in TABLES}
 
@@ -148,6 +188,7 @@ th, td {{ padding: 0.25rem 0.6rem; border-bottom: 1px solid #ddd; text-align: le
 <p>Study <b>{study}</b>, commit {commit}: {n_cohorts} cohorts, {n_seeds} seeds each.
 Every number comes from <code>results.json</code>, which names the raw file behind it. {invalid}</p>
 {table}
+<ul>{findings}</ul>
 {figures}
 <h2>All numbers</h2>
 {entries}
@@ -185,6 +226,7 @@ def page(found: dict, folder: Path) -> str:
         n_seeds=found["n_seeds"],
         invalid=invalid,
         table=table.to_html(index=False),
+        findings="".join(f"<li>{html.escape(line[2:])}</li>" for line in found["findings"].splitlines()),
         figures="\n".join(figures),
         entries=pd.DataFrame(found["entries"]).to_html(index=False, float_format="%.4f", na_rep=""),
     )
@@ -234,11 +276,13 @@ def write_results(study: Study) -> dict:
     return found
 
 
-def readme_with(text: str, table: str) -> str:
-    """README text with the results table between its two markers replaced."""
-    start, end = "<!-- results -->", "<!-- /results -->"
-    head, rest = text.split(start)
-    return head + start + "\n" + table + "\n" + end + rest.split(end)[1]
+def readme_with(text: str, found: dict) -> str:
+    """README text with its results table and its findings, each between two markers, replaced by those of results.json."""
+    for name in ("table", "findings"):
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        head, rest = text.split(start)
+        text = f"{head}{start}\n{found[name]}\n{end}{rest.split(end)[1]}"
+    return text
 
 
 def main() -> None:
@@ -249,10 +293,10 @@ def main() -> None:
     parser.add_argument("study")
     study = load_study(parser.parse_args().study)
     print(f"{len(export(study))} files written to outputs/reference/micro")
-    table = json.loads((REFERENCE / "results.json").read_text())["table"]
+    found = json.loads((REFERENCE / "results.json").read_text())
     readme = REFERENCE.parents[2] / "README.md"
-    write_text(readme, readme_with(readme.read_text(encoding="utf-8"), table))
-    print("README table updated")
+    write_text(readme, readme_with(readme.read_text(encoding="utf-8"), found))
+    print("README table and findings updated")
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ def test_the_check_notices_a_changed_lift(tables):
     assert any(not same(e["value"], ENTRIES[e["name"]]["value"]) for e in again["entries"])
 
 
-def test_the_readme_prints_the_stored_table_and_figure():
+def test_the_readme_prints_the_stored_table_findings_and_figure():
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert report.readme_with(text, STORED["table"]) == text
+    assert report.readme_with(text, STORED) == text
     assert "outputs/reference/micro/figures/lift_against_lad.png" in text
 
 
