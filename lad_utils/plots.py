@@ -140,10 +140,11 @@ def lift_scatter(table: pd.DataFrame, *, metric: str, label: str, subtitle: str)
         errors = 100 * np.maximum([group["lift"] - group["ci_low"], group["ci_high"] - group["lift"]], 0)
         style = {"color": COLOURS[family], "markersize": 6, "capsize": 2, "elinewidth": 1}
         axes.errorbar(group[metric], 100 * group["lift"], yerr=errors, fmt="o", label=family, **style)
-    for row in table.to_dict("records"):
-        place = {"xytext": (5, 4), "textcoords": "offset points", "fontsize": 7.5, "color": "0.25"}
+    for i, row in enumerate(table.sort_values(metric).to_dict("records")):  # neighbours' names go above and below in turn
+        place = {"xytext": (5, 5 if i % 2 else -11), "textcoords": "offset points", "fontsize": 7.5, "color": "0.25"}
         axes.annotate(row["cohort"].replace("_", " "), (row[metric], 100 * row["lift"]), **place)
     axes.axhline(0, color="0.3", linewidth=0.8)
+    axes.margins(x=0.1)
     axes.set(xlabel=label, ylabel="measured lift on held-out tasks (points)")
     axes.set_title(subtitle, fontsize=10, loc="left")
     axes.legend(frameon=False, fontsize=8, ncols=2)

@@ -116,10 +116,8 @@ def results_table(found: dict[str, dict], *, commit: str) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     ceiling = _cell(found["sampled.noise_ceiling"])
-    order = sorted(
-        METRICS, key=lambda m: (m != "lad", -(found[f"{m}.rho"]["value"] if found[f"{m}.rho"]["value"] is not None else -2))
-    )
-    for metric in order:
+    strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in METRICS}
+    for metric in sorted(METRICS, key=lambda m: (m != "lad", -strength[m])):
         cells = [
             f"**{METRICS[metric][0]}**" if metric == "lad" else METRICS[metric][0],
             _cell(found[f"{metric}.rho"]),
@@ -143,9 +141,9 @@ def _points(e: dict) -> str:
 def findings(found: dict[str, dict]) -> str:
     """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
     rho = {m: found[f"{m}.rho"]["value"] for m in METRICS if found[f"{m}.rho"]["value"] is not None}
-    order = sorted(rho, key=lambda m: -rho[m])
+    order = sorted(rho, key=lambda m: -abs(rho[m]))
     ahead = [f"{METRICS[m][0]} ({rho[m]:.2f})" for m in order[: order.index("lad")]] if "lad" in rho else []
-    lines = [f"Of {len(order)} metrics these are ahead of LAD by plain Spearman: {', '.join(ahead) or 'none'}."]
+    lines = [f"Of {len(order)} metrics these are ahead of LAD by absolute Spearman: {', '.join(ahead) or 'none'}."]
     lines.append(
         f"Noise ceiling {_cell(found['sampled.noise_ceiling'])}: lifts differ between cohorts with standard deviation "
         f"{_points(found['sampled.sd_between_cohorts'])}, between seeds of one cohort by "
@@ -153,7 +151,7 @@ def findings(found: dict[str, dict]) -> str:
     )
     for rival in PRIMARY_RIVALS:
         p, difference = _cell(found[f"lad_minus_{rival}.p_value_holm"], digits=3), _cell(found[f"lad_minus_{rival}.rho"])
-        lines.append(f"LAD's Spearman minus that of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
+        lines.append(f"LAD's Spearman minus the absolute one of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
     lines.append(
         f"Without the repeated and paraphrased cohorts LAD reaches {_cell(found['without_duplicates.lad.rho'])} "
         f"and p(1-p) {_cell(found['without_duplicates.variance.rho'])}; "

@@ -155,17 +155,25 @@ def correlation_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
 def comparison_entries(table: pd.DataFrame) -> list[dict]:
     """LAD against its primary rivals on the same cohorts: Williams' test on Spearman correlations, Holm-adjusted.
 
-    Four comparisons were fixed beforehand; the fourth, a short GRPO run, is not measured yet and counts as one of the four.
+    A rival is taken in its better direction, since nothing forbids a buyer to prefer low pass rates: the difference is LAD's
+    rho minus the rival's absolute rho. Four comparisons were fixed beforehand; the fourth, a short GRPO run, is not measured
+    yet and counts as one of the four.
     """
     y, source = table["lift"], "scores.parquet, eval_questions.parquet"
     lad, tests = spearman_ci(table["lad"], y), {}
     for rival in PRIMARY_RIVALS:
-        other, between = spearman_ci(table[rival], y), spearman_ci(table["lad"], table[rival])
+        sign = -1 if spearman_ci(table[rival], y).rho < 0 else 1
+        other, between = spearman_ci(sign * table[rival], y), spearman_ci(table["lad"], sign * table[rival])
         tests[rival] = williams_test(lad.rho, other.rho, between.rho, lad.n), lad.rho - other.rho
     adjusted = holm([t.p_value for t, _ in tests.values()] + [np.nan])
     entries = []
     for (rival, (test, difference)), p in zip(tests.items(), adjusted, strict=False):
-        common = {"n": len(table), "source": source, "reason": test.reason, "note": "Williams' test, approximate for ranks"}
+        common = {
+            "n": len(table),
+            "source": source,
+            "reason": test.reason,
+            "note": "against the absolute rho; Williams' test, approximate for ranks",
+        }
         entries.append(entry(f"lad_minus_{rival}.rho", difference, **common))
         entries.append(entry(f"lad_minus_{rival}.p_value", test.p_value, **common))
         entries.append(entry(f"lad_minus_{rival}.p_value_holm", p, **common))

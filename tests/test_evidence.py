@@ -142,7 +142,8 @@ def test_the_families_vary_what_they_are_there_for(tables):
     assert (
         found.mean_pass_rate["labels_wrong_60"] < found.mean_pass_rate["labels_wrong_30"] < found.mean_pass_rate["clean_twin"]
     )
-    assert found.vendi["one_problem"] < found.vendi["repeat_8"] < found.vendi["repeat_32"] < found.vendi["max_diverse"]
+    assert found.vendi["repeat_8"] < found.vendi["repeat_32"] < found.vendi["random"] < found.vendi["max_diverse"]
+    assert found.distinct_fraction[["repeat_8", "repeat_32", "random"]].tolist() == [8 / 256, 32 / 256, 1]
 
 
 def test_lad_never_exceeds_the_formulas_maximum(tables):

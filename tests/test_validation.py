@@ -69,9 +69,10 @@ def test_lad_is_compared_with_its_rivals_under_holm_over_four():
     raw = {r: found[f"lad_minus_{r}.p_value"] for r in validation.PRIMARY_RIVALS}
     smallest = min(raw, key=raw.get)
     assert found[f"lad_minus_{smallest}.p_value_holm"] == pytest.approx(min(1, 4 * raw[smallest]))
-    assert found["lad_minus_variance.rho"] == pytest.approx(
-        spearman_ci(table.lad, lift).rho - spearman_ci(table.variance, lift).rho
-    )
+    difference = spearman_ci(table.lad, lift).rho - spearman_ci(table.variance, lift).rho
+    assert found["lad_minus_variance.rho"] == pytest.approx(difference)
+    mirrored = {e["name"]: e["value"] for e in validation.comparison_entries(table.assign(variance=-table.variance))}
+    assert mirrored["lad_minus_variance.rho"] == pytest.approx(difference)
 
 
 def test_no_partial_correlation_where_it_is_undefined():
