@@ -12,11 +12,11 @@ import yaml
 
 from lad_utils.baselines import METRICS, score_cohort
 from lad_utils.embeddings import embed
+from lad_utils.findings import findings, readme_with, results_table
 from lad_utils.params import Study, load_study
 from lad_utils.runs import REFERENCE, environment, read_table, study_dir, write_json, write_params, write_table, write_text
 from lad_utils.validation import (
     DUPLICATES,
-    PRIMARY_RIVALS,
     causal_entries,
     ceiling_entries,
     comparison_entries,
@@ -25,6 +25,7 @@ from lad_utils.validation import (
     lift_entries,
     mechanism_entries,
     run_mechanics,
+    score_entries,
     validated,
 )
 
@@ -62,7 +63,7 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     table = validated(scores, lifts, questions)
     greedy = validated(scores, lifts, questions, variant="greedy")
     entries = lift_entries(lifts, questions, tables["tasks"]) + ceiling_entries(lifts) + correlation_entries(table)
-    entries += comparison_entries(table)
+    entries += score_entries(scores) + comparison_entries(table)
     entries += correlation_entries(table[~table["cohort"].isin(DUPLICATES)], prefix="without_duplicates.")
     entries += correlation_entries(greedy, prefix="greedy.")
     mechanics = table.merge(run_mechanics(tables["groups"], tables["steps"], lifts), on="cohort")
@@ -100,74 +101,6 @@ def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
         "findings": findings(found),
         "entries": entries,
     }
-
-
-def _cell(e: dict, digits: int = 2) -> str:
-    if e["value"] is None:
-        return f"undefined ({e['reason']})"
-    interval = "" if e["ci_low"] is None else f" [{e['ci_low']:.{digits}f}, {e['ci_high']:.{digits}f}]"
-    return f"{e['value']:.{digits}f}{interval}"
-
-
-def results_table(found: dict[str, dict], *, commit: str) -> str:
-    """The README's table, in Markdown: every metric's plain and held-out Spearman with lift beside the noise ceiling."""
-    lines = [
-        "| metric | Spearman with lift [95%] | held out: cohort | family | Q² | no duplicates | noise ceiling | commit |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    ceiling = _cell(found["sampled.noise_ceiling"])
-    strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in METRICS}
-    for metric in sorted(METRICS, key=lambda m: (m != "lad", -strength[m])):
-        cells = [
-            f"**{METRICS[metric][0]}**" if metric == "lad" else METRICS[metric][0],
-            _cell(found[f"{metric}.rho"]),
-            _cell(found[f"{metric}.held_out_cohort_rho"]),
-            _cell(found[f"{metric}.held_out_family_rho"]),
-            _cell(found[f"{metric}.held_out_cohort_q2"]),
-            _cell(found[f"without_duplicates.{metric}.rho"]),
-            ceiling,
-            f"`{commit}`",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _points(e: dict) -> str:
-    """A rate in points, with its interval."""
-    scaled = {k: None if e[k] is None else 100 * e[k] for k in ("value", "ci_low", "ci_high")}
-    return _cell(e | scaled, digits=1) + " points"
-
-
-def findings(found: dict[str, dict]) -> str:
-    """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
-    rho = {m: found[f"{m}.rho"]["value"] for m in METRICS if found[f"{m}.rho"]["value"] is not None}
-    order = sorted(rho, key=lambda m: -abs(rho[m]))
-    ahead = [f"{METRICS[m][0]} ({rho[m]:.2f})" for m in order[: order.index("lad")]] if "lad" in rho else []
-    lines = [f"Of {len(order)} metrics these are ahead of LAD by absolute Spearman: {', '.join(ahead) or 'none'}."]
-    lines.append(
-        f"Noise ceiling {_cell(found['sampled.noise_ceiling'])}: lifts differ between cohorts with standard deviation "
-        f"{_points(found['sampled.sd_between_cohorts'])}, between seeds of one cohort by "
-        f"{_points(found['sampled.sd_between_seeds'])}."
-    )
-    for rival in PRIMARY_RIVALS:
-        p, difference = _cell(found[f"lad_minus_{rival}.p_value_holm"], digits=3), _cell(found[f"lad_minus_{rival}.rho"])
-        lines.append(f"LAD's Spearman minus the absolute one of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
-    lines.append(
-        f"Without the repeated and paraphrased cohorts LAD reaches {_cell(found['without_duplicates.lad.rho'])} "
-        f"and p(1-p) {_cell(found['without_duplicates.variance.rho'])}; "
-        f"on greedy lift LAD reaches {_cell(found['greedy.lad.rho'])}."
-    )
-    lines.append(
-        "Mechanism: the raw reward variance within groups over the whole run correlates with LAD "
-        f"{_cell(found['lad.group_variance_rho'])}, with base p(1-p) {_cell(found['variance.group_variance_rho'])}; "
-        f"given p(1-p), LAD adds {_cell(found['lad_given_variance.group_variance_rho'])} (partial)."
-    )
-    for other in ("random_pool", "bottom_lad"):
-        if e := found.get(f"causal.top_lad_minus_{other}"):
-            lines.append(f"Selection: top-LAD minus {other.replace('_', ' ')}, {_points(e)} ({e['note']}).")
-    ratio = found["cost.training_over_scoring"]["value"]
-    lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
-    return "\n".join(f"* {line}" for line in lines)
 
 
 def load_tables(folder: Path) -> dict[str, pd.DataFrame]:
@@ -272,15 +205,6 @@ def write_results(study: Study) -> dict:
     write_json(folder / "results.json", found)
     write_text(folder / "report.html", page(found, folder))
     return found
-
-
-def readme_with(text: str, found: dict) -> str:
-    """README text with its results table and its findings, each between two markers, replaced by those of results.json."""
-    for name in ("table", "findings"):
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        head, rest = text.split(start)
-        text = f"{head}{start}\n{found[name]}\n{end}{rest.split(end)[1]}"
-    return text
 
 
 def main() -> None:

@@ -206,6 +206,15 @@ def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFra
     return entries
 
 
+def score_entries(scores: pd.DataFrame) -> list[dict]:
+    """LAD of every cohort of the main arm."""
+    rows = scores[(scores["arm"] == "main") & (scores["metric"] == "lad")].itertuples()
+    return [
+        entry(f"{row.cohort}.lad", row.value, low=row.ci_low, high=row.ci_high, n=row.n_tasks, source="scores.parquet")
+        for row in rows
+    ]
+
+
 def run_mechanics(groups: pd.DataFrame, steps: pd.DataFrame, lifts: pd.DataFrame) -> pd.DataFrame:
     """Seed means of what GRPO logged, one row a cohort of the main arm.
 

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from lad_utils import report
 from lad_utils.cohorts import CONTROLS
 from lad_utils.costs import study_costs
+from lad_utils.findings import readme_with
 from lad_utils.params import REPOSITORY, check, load_study
 from lad_utils.runs import REFERENCE, read_table
 from lad_utils.score import unbiased_energy, vendi
@@ -60,7 +61,7 @@ def test_the_check_notices_a_changed_lift(tables):
 
 def test_the_readme_prints_the_stored_table_findings_and_figure():
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert report.readme_with(text, STORED) == text
+    assert readme_with(text, STORED) == text
     assert "outputs/reference/micro/figures/lift_against_lad.png" in text
 
 

@@ -1,0 +1,100 @@
+"""The words around the numbers: the results table and the findings, written from the entries of results.json."""
+
+import pandas as pd
+
+from lad_utils.baselines import METRICS
+from lad_utils.cohorts import CONTROLS
+from lad_utils.validation import PRIMARY_RIVALS
+
+
+def _cell(e: dict, digits: int = 2) -> str:
+    if e["value"] is None:
+        return f"undefined ({e['reason']})"
+    interval = "" if e["ci_low"] is None else f" [{e['ci_low']:.{digits}f}, {e['ci_high']:.{digits}f}]"
+    return f"{e['value']:.{digits}f}{interval}"
+
+
+def results_table(found: dict[str, dict], *, commit: str) -> str:
+    """The README's table, in Markdown: every metric's plain and held-out Spearman with lift beside the noise ceiling."""
+    lines = [
+        "| metric | Spearman with lift [95%] | held out: cohort | family | Q² | no duplicates | noise ceiling | commit |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    ceiling = _cell(found["sampled.noise_ceiling"])
+    strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in METRICS}
+    for metric in sorted(METRICS, key=lambda m: (m != "lad", -strength[m])):
+        cells = [
+            f"**{METRICS[metric][0]}**" if metric == "lad" else METRICS[metric][0],
+            _cell(found[f"{metric}.rho"]),
+            _cell(found[f"{metric}.held_out_cohort_rho"]),
+            _cell(found[f"{metric}.held_out_family_rho"]),
+            _cell(found[f"{metric}.held_out_cohort_q2"]),
+            _cell(found[f"without_duplicates.{metric}.rho"]),
+            ceiling,
+            f"`{commit}`",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _points(e: dict) -> str:
+    """A rate in points, with its interval."""
+    scaled = {k: None if e[k] is None else 100 * e[k] for k in ("value", "ci_low", "ci_high")}
+    return _cell(e | scaled, digits=1) + " points"
+
+
+def _misplaced(found: dict[str, dict], n: int = 4) -> str:
+    """The cohorts whose rank by LAD and by lift differ most, ranks counted from the best."""
+    names = [e.removesuffix(".lad") for e in found if e.endswith(".lad") and not e.startswith("causal.")]
+    names = [c for c in names if c not in CONTROLS and found[f"{c}.lift"]["value"] is not None]
+    values = {c: (found[f"{c}.lad"]["value"], found[f"{c}.lift"]["value"]) for c in names}
+    ranks = pd.DataFrame(values, index=["lad", "lift"]).T.rank(ascending=False, method="min").astype(int)
+    worst = (ranks["lad"] - ranks["lift"]).abs().sort_values(ascending=False, kind="stable").index[:n]
+    placed = [f"{c.replace('_', ' ')} ({ranks['lad'][c]} by LAD, {ranks['lift'][c]} by lift)" for c in worst]
+    return ", ".join(placed) + f", of {len(names)}"
+
+
+def findings(found: dict[str, dict]) -> str:
+    """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
+    rho = {m: found[f"{m}.rho"]["value"] for m in METRICS if found[f"{m}.rho"]["value"] is not None}
+    order = sorted(rho, key=lambda m: -abs(rho[m]))
+    ahead = [f"{METRICS[m][0]} ({rho[m]:.2f})" for m in order[: order.index("lad")]] if "lad" in rho else []
+    lines = [f"Of {len(order)} metrics these are ahead of LAD by absolute Spearman: {', '.join(ahead) or 'none'}."]
+    held_out = {m: found[f"{m}.held_out_family_rho"]["value"] for m in METRICS}
+    if held_out["lad"] is not None:
+        above = [f"{METRICS[m][0]} ({v:.2f})" for m, v in held_out.items() if v is not None and v > held_out["lad"]]
+        lines.append(f"Held out by family LAD reaches {held_out['lad']:.2f}; ahead of it: {', '.join(above) or 'none'}.")
+    lines.append(
+        f"Noise ceiling {_cell(found['sampled.noise_ceiling'])}: lifts differ between cohorts with standard deviation "
+        f"{_points(found['sampled.sd_between_cohorts'])}, between seeds of one cohort by "
+        f"{_points(found['sampled.sd_between_seeds'])}."
+    )
+    for rival in PRIMARY_RIVALS:
+        p, difference = _cell(found[f"lad_minus_{rival}.p_value_holm"], digits=3), _cell(found[f"lad_minus_{rival}.rho"])
+        lines.append(f"LAD's Spearman minus the absolute one of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
+    lines.append(
+        f"Without the repeated and paraphrased cohorts LAD reaches {_cell(found['without_duplicates.lad.rho'])} "
+        f"and p(1-p) {_cell(found['without_duplicates.variance.rho'])}; "
+        f"on greedy lift LAD reaches {_cell(found['greedy.lad.rho'])}."
+    )
+    lines.append(
+        "Mechanism: the raw reward variance within groups over the whole run correlates with LAD "
+        f"{_cell(found['lad.group_variance_rho'])}, with base p(1-p) {_cell(found['variance.group_variance_rho'])}; "
+        f"given p(1-p), LAD adds {_cell(found['lad_given_variance.group_variance_rho'])} (partial)."
+    )
+    lines.append(f"LAD misplaces most: {_misplaced(found)}.")
+    for other in ("random_pool", "bottom_lad"):
+        if e := found.get(f"causal.top_lad_minus_{other}"):
+            lines.append(f"Selection: top-LAD minus {other.replace('_', ' ')}, {_points(e)} ({e['note']}).")
+    ratio = found["cost.training_over_scoring"]["value"]
+    lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
+    return "\n".join(f"* {line}" for line in lines)
+
+
+def readme_with(text: str, found: dict) -> str:
+    """README text with its results table and its findings, each between two markers, replaced by those of results.json."""
+    for name in ("table", "findings"):
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        head, rest = text.split(start)
+        text = f"{head}{start}\n{found[name]}\n{end}{rest.split(end)[1]}"
+    return text
