@@ -7,7 +7,8 @@ from lad_utils.cohorts import CONTROLS
 from lad_utils.validation import PRIMARY_RIVALS
 
 
-def _cell(e: dict, digits: int = 2) -> str:
+def shown(e: dict, digits: int = 2) -> str:
+    """An entry as readers see it: the value with its interval, or why there is none."""
     if e["value"] is None:
         return f"undefined ({e['reason']})"
     interval = "" if e["ci_low"] is None else f" [{e['ci_low']:.{digits}f}, {e['ci_high']:.{digits}f}]"
@@ -17,19 +18,20 @@ def _cell(e: dict, digits: int = 2) -> str:
 def results_table(found: dict[str, dict], *, commit: str) -> str:
     """The README's table, in Markdown: every metric's plain and held-out Spearman with lift beside the noise ceiling."""
     lines = [
-        "| metric | Spearman with lift [95%] | held out: cohort | family | Q² | no duplicates | noise ceiling | commit |",
+        f"| metric | Spearman with lift [95%], n={found['lad.rho']['n']} "
+        "| held out: cohort | family | Q² | no duplicates | noise ceiling | commit |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    ceiling = _cell(found["sampled.noise_ceiling"])
+    ceiling = shown(found["sampled.noise_ceiling"])
     strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in METRICS}
     for metric in sorted(METRICS, key=lambda m: (m != "lad", -strength[m])):
         cells = [
             f"**{METRICS[metric][0]}**" if metric == "lad" else METRICS[metric][0],
-            _cell(found[f"{metric}.rho"]),
-            _cell(found[f"{metric}.held_out_cohort_rho"]),
-            _cell(found[f"{metric}.held_out_family_rho"]),
-            _cell(found[f"{metric}.held_out_cohort_q2"]),
-            _cell(found[f"without_duplicates.{metric}.rho"]),
+            shown(found[f"{metric}.rho"]),
+            shown(found[f"{metric}.held_out_cohort_rho"]),
+            shown(found[f"{metric}.held_out_family_rho"]),
+            shown(found[f"{metric}.held_out_cohort_q2"]),
+            shown(found[f"without_duplicates.{metric}.rho"]),
             ceiling,
             f"`{commit}`",
         ]
@@ -37,10 +39,10 @@ def results_table(found: dict[str, dict], *, commit: str) -> str:
     return "\n".join(lines)
 
 
-def _points(e: dict) -> str:
+def points(e: dict) -> str:
     """A rate in points, with its interval."""
     scaled = {k: None if e[k] is None else 100 * e[k] for k in ("value", "ci_low", "ci_high")}
-    return _cell(e | scaled, digits=1) + " points"
+    return shown(e | scaled, digits=1) + " points"
 
 
 def _misplaced(found: dict[str, dict], n: int = 4) -> str:
@@ -65,27 +67,27 @@ def findings(found: dict[str, dict]) -> str:
         above = [f"{METRICS[m][0]} ({v:.2f})" for m, v in held_out.items() if v is not None and v > held_out["lad"]]
         lines.append(f"Held out by family LAD reaches {held_out['lad']:.2f}; ahead of it: {', '.join(above) or 'none'}.")
     lines.append(
-        f"Noise ceiling {_cell(found['sampled.noise_ceiling'])}: lifts differ between cohorts with standard deviation "
-        f"{_points(found['sampled.sd_between_cohorts'])}, between seeds of one cohort by "
-        f"{_points(found['sampled.sd_between_seeds'])}."
+        f"Noise ceiling {shown(found['sampled.noise_ceiling'])}: lifts differ between cohorts with standard deviation "
+        f"{points(found['sampled.sd_between_cohorts'])}, between seeds of one cohort by "
+        f"{points(found['sampled.sd_between_seeds'])}."
     )
     for rival in PRIMARY_RIVALS:
-        p, difference = _cell(found[f"lad_minus_{rival}.p_value_holm"], digits=3), _cell(found[f"lad_minus_{rival}.rho"])
+        p, difference = shown(found[f"lad_minus_{rival}.p_value_holm"], digits=3), shown(found[f"lad_minus_{rival}.rho"])
         lines.append(f"LAD's Spearman minus the absolute one of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
     lines.append(
-        f"Without the repeated and paraphrased cohorts LAD reaches {_cell(found['without_duplicates.lad.rho'])} "
-        f"and p(1-p) {_cell(found['without_duplicates.variance.rho'])}; "
-        f"on greedy lift LAD reaches {_cell(found['greedy.lad.rho'])}."
+        f"Without the repeated and paraphrased cohorts LAD reaches {shown(found['without_duplicates.lad.rho'])} "
+        f"and p(1-p) {shown(found['without_duplicates.variance.rho'])}; "
+        f"on greedy lift LAD reaches {shown(found['greedy.lad.rho'])}."
     )
     lines.append(
         "Mechanism: the raw reward variance within groups over the whole run correlates with LAD "
-        f"{_cell(found['lad.group_variance_rho'])}, with base p(1-p) {_cell(found['variance.group_variance_rho'])}; "
-        f"given p(1-p), LAD adds {_cell(found['lad_given_variance.group_variance_rho'])} (partial)."
+        f"{shown(found['lad.group_variance_rho'])}, with base p(1-p) {shown(found['variance.group_variance_rho'])}; "
+        f"given p(1-p), LAD adds {shown(found['lad_given_variance.group_variance_rho'])} (partial)."
     )
     lines.append(f"LAD misplaces most: {_misplaced(found)}.")
     for other in ("random_pool", "bottom_lad"):
         if e := found.get(f"causal.top_lad_minus_{other}"):
-            lines.append(f"Selection: top-LAD minus {other.replace('_', ' ')}, {_points(e)} ({e['note']}).")
+            lines.append(f"Selection: top-LAD minus {other.replace('_', ' ')}, {points(e)} ({e['note']}).")
     ratio = found["cost.training_over_scoring"]["value"]
     lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
     return "\n".join(f"* {line}" for line in lines)
