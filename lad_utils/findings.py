@@ -74,6 +74,9 @@ def findings(found: dict[str, dict]) -> str:
     for rival in PRIMARY_RIVALS:
         p, difference = shown(found[f"lad_minus_{rival}.p_value_holm"], digits=3), shown(found[f"lad_minus_{rival}.rho"])
         lines.append(f"LAD's Spearman minus the absolute one of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
+    p_values = {m: found[f"lad_minus_{m}.p_value_holm"]["value"] for m in PRIMARY_RIVALS}
+    significant = [METRICS[m][0] for m, p in p_values.items() if p is not None and p < 0.05]
+    lines.append(f"Significant at 5% among these {len(p_values)} comparisons: {', '.join(significant) or 'none'}.")
     lines.append(
         f"Without the repeated and paraphrased cohorts LAD reaches {shown(found['without_duplicates.lad.rho'])} "
         f"and p(1-p) {shown(found['without_duplicates.variance.rho'])}; "
