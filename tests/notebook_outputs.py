@@ -18,6 +18,8 @@ def problems_of(notebook: dict) -> list[str]:
         tags, outputs = cell.get("metadata", {}).get("tags", []), cell.get("outputs", [])
         if CHECKED in tags and not outputs:
             found.append(f"cell {index} is tagged {CHECKED} but holds no output: nothing is compared")
+        if CHECKED in tags and outputs and cell.get("execution_count") is None:
+            found.append(f"cell {index} holds outputs but no execution count: nbval takes it for never run")
         if CHECKED in tags and KEPT not in tags:
             found.append(f"cell {index} is tagged {CHECKED} but not {KEPT}: nbstripout would strip it")
         if outputs and CHECKED not in tags:
