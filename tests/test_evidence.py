@@ -126,6 +126,14 @@ def test_every_run_is_there_trained_equally_and_logged_whole(tables):
     assert visits.min() == visits.max() == STUDY.grpo_steps * per_step // STUDY.cohort_size
 
 
+def test_what_is_logged_a_step_follows_from_its_groups(tables):
+    groups = tables["groups"].assign(mixed=lambda t: t.reward_sum.between(1, t.n - 1), rate=lambda t: t.reward_sum / t.n)
+    steps = tables["steps"].set_index(["run_id", "step"])
+    found = groups.groupby(["run_id", "step"])[["mixed", "rate"]].mean().loc[steps.index]
+    np.testing.assert_allclose(steps.zero_variance_share, 1 - found.mixed, atol=1e-12)
+    np.testing.assert_allclose(steps.mean_reward, found.rate, atol=1e-12)
+
+
 def test_the_stored_parameters_are_the_studys_with_trls_full_config():
     stored = yaml.safe_load((REFERENCE / "params.yaml").read_text())
     config = stored.pop("grpo_config")
