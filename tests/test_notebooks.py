@@ -1,10 +1,12 @@
 """What every notebook must be: one story, a tagged parameters cell, short cells, a cell that nbval compares."""
 
+import ast
+
 import nbformat
 import pytest
 from notebook_outputs import CHECKED, problems_of
 
-from lad_utils.params import DEFAULTS, REPOSITORY
+from lad_utils.params import DEFAULTS, REPOSITORY, Study
 
 NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
 
@@ -30,6 +32,15 @@ def test_it_opens_with_a_title_that_asks_a_question(notebook):
 def test_its_parameters_cell_is_tagged_and_opens_as_resolve_expects(notebook):
     tagged = [c for c in code(notebook) if "parameters" in c.metadata.get("tags", [])]
     assert len(tagged) == 1 and tagged[0].source.startswith(DEFAULTS) and 'study = "smoke"' in tagged[0].source
+
+
+def test_no_import_bears_the_name_of_a_parameter_which_would_overwrite_it(notebook):
+    imported = set()
+    for cell in code(notebook):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                imported |= {a.asname or a.name.split(".")[0] for a in node.names}
+    assert not imported & set(Study.model_fields)
 
 
 def test_outputs_are_stored_just_where_nbval_compares_them(notebook):
