@@ -169,7 +169,16 @@ def test_no_number_is_undefined_without_a_reason(tables):
 def test_executed_notebooks_keep_their_pictures_and_no_error():
     paths = sorted((REFERENCE / "notebooks").glob("**/*.ipynb"))
     names = {p.stem for p in paths}
-    assert {"01_cohorts", "02_rollouts", "03_scoring", "06_loco", "08_mechanism", "09_causal_selection", "11_report"} <= names
+    assert {
+        "00_micro_base",
+        "01_cohorts",
+        "02_rollouts",
+        "03_scoring",
+        "06_loco",
+        "08_mechanism",
+        "09_causal_selection",
+        "11_report",
+    } <= names
     for path in paths:
         outputs = [o for c in json.loads(path.read_text())["cells"] for o in c.get("outputs", [])]
         assert not any(o["output_type"] == "error" for o in outputs), path.name
