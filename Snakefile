@@ -26,7 +26,7 @@ workdir: str(OUT)
 
 
 wildcard_constraints:
-    arm="main|causal",
+    arm="main|causal|size",
     cohort="[^/]+",
 
 
@@ -107,6 +107,7 @@ rule rollouts:
         "rollouts/eval.parquet",
         "rollouts/eval_greedy.parquet",
         "rollout_totals.parquet",
+        "target_counts.parquet",
         "judgements.parquet",
     log:
         **logs("rollouts"),
@@ -122,9 +123,38 @@ rule scoring:
         params=STUDY_FILE,
     output:
         "scores.parquet",
+        "diversity.parquet",
     log:
         **logs("scoring"),
     threads: threads_of("scoring")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule zeros:
+    input:
+        rules.rollouts.output,
+        notebook=notebook("zeros"),
+        params=STUDY_FILE,
+    output:
+        "zeros.parquet",
+    log:
+        **logs("zeros"),
+    threads: threads_of("zeros")
+    shell:
+        PAPERMILL + " -p cores {threads}" + TO_LOG
+
+
+rule fewer:
+    input:
+        rules.scoring.output,
+        notebook=notebook("fewer"),
+        params=STUDY_FILE,
+    output:
+        "fewer_rollouts.parquet",
+    log:
+        **logs("fewer"),
+    threads: threads_of("fewer")
     shell:
         PAPERMILL + TO_LOG
 
@@ -191,11 +221,76 @@ rule causal:
         PAPERMILL + TO_LOG
 
 
+rule faults:
+    input:
+        rules.loco.output,
+        notebook=notebook("faults"),
+        params=STUDY_FILE,
+    output:
+        "faults.parquet",
+        "label_faults.parquet",
+        "signed.parquet",
+    log:
+        **logs("faults"),
+    threads: threads_of("faults")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule tasks:
+    input:
+        rules.faults.output,
+        notebook=notebook("tasks"),
+        params=STUDY_FILE,
+    output:
+        "task_report.parquet",
+    log:
+        **logs("tasks"),
+    threads: threads_of("tasks")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule size:
+    input:
+        rules.loco.output,
+        notebook=notebook("size"),
+        params=STUDY_FILE,
+    output:
+        "size.json",
+    log:
+        **logs("size"),
+    threads: threads_of("size")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule transfer:
+    input:
+        rules.loco.output,
+        notebook=notebook("transfer"),
+        params=STUDY_FILE,
+    output:
+        "transfer.parquet",
+        "transfer.json",
+    log:
+        **logs("transfer"),
+    threads: threads_of("transfer")
+    shell:
+        PAPERMILL + TO_LOG
+
+
 rule report:
     input:
         rules.loco.output,
         rules.mechanism.output,
         CAUSAL,
+        rules.zeros.output,
+        rules.faults.output,
+        rules.fewer.output,
+        rules.size.output,
+        rules.transfer.output,
+        rules.tasks.output,
         notebook=notebook("report"),
         params=STUDY_FILE,
     output:
@@ -220,4 +315,10 @@ rule all:
         rules.loco.output,
         rules.mechanism.output,
         CAUSAL,
+        rules.zeros.output,
+        rules.faults.output,
+        rules.fewer.output,
+        rules.size.output,
+        rules.transfer.output,
+        rules.tasks.output,
         rules.report.output,

@@ -5,8 +5,11 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
+from lad_utils.diversity import vendi
+from lad_utils.embeddings import embed
+from lad_utils.energy import empirical_bayes_energy, fit_beta_prior, pass_at_k, reward_entropy, variance
 from lad_utils.params import Study
-from lad_utils.score import lad_interval, mean_interval, pass_at_k, reward_entropy, variance, vendi
+from lad_utils.score import lad_interval, mean_interval
 
 # name -> (label, what it needs). Order is the order of tables and figures.
 METRICS = {
@@ -22,6 +25,7 @@ METRICS = {
     "token_length": ("prompt length (tokens)", "prompts"),
 }
 PASS_AT = 4
+ORDERS = (0.5, 1.0, 2.0, np.inf)
 BOOTSTRAPS = 200
 
 
@@ -96,3 +100,27 @@ def score_cohort(study: Study, judgements: pd.DataFrame, embeddings: np.ndarray,
     }
     table = pd.DataFrame([(m, *found[m]) for m in METRICS], columns=["metric", "value", "ci_low", "ci_high"])
     return table
+
+
+def diversity_table(tasks: pd.DataFrame, counts: pd.DataFrame, *, gamma: float, embedders: tuple[str, ...]) -> pd.DataFrame:
+    """Vendi of every cohort by embedder and order, plain and energy-weighted: arm, cohort, embedder, order, weighted, vendi.
+
+    `counts`: one row a position with arm, cohort, task_id, correct, k. Weights are posterior mean energies under a Beta prior
+    fitted to the cohort; a cohort that has none, since every rollout failed or every one succeeded, has no weighted row.
+    """
+    prompts, rows = tasks.set_index("task_id")["prompt"], []
+    used = counts["task_id"].unique()
+    for embedder in embedders:
+        vectors = pd.DataFrame(embed(prompts[used].tolist(), embedder=embedder), index=used)
+        for (arm, name), group in counts.groupby(["arm", "cohort"], sort=False):
+            x, correct, k = vectors.loc[group["task_id"]].to_numpy(), group["correct"], group["k"]
+            weightings = {False: None}
+            if 0 < correct.sum() < k.sum():
+                weightings[True] = empirical_bayes_energy(correct, k, gamma, prior=fit_beta_prior(correct, k))
+            key = {"arm": arm, "cohort": name, "embedder": embedder}
+            rows += [
+                key | {"order": q, "weighted": weighted, "vendi": vendi(x, q, weights=w)}
+                for weighted, w in weightings.items()
+                for q in ORDERS
+            ]
+    return pd.DataFrame(rows)

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from lad_utils import micro
-from lad_utils.score import normalise_rows, unbiased_energy
+from lad_utils.diversity import normalise_rows
+from lad_utils.energy import unbiased_energy
 from lad_utils.verifier import extract, parse_number, verify
 
 # Difficulty bands by screened pass rate [low, high); `medium_hard` and `medium_easy` have matched variance.
@@ -163,17 +164,19 @@ def _cohort_rows(name: str, members: pd.DataFrame, *, arm: str, world_seed: int)
         answers = corrupt_labels(
             members, int(name.removeprefix("labels_wrong_")) / 100, rng=_rng(world_seed, "labels_wrong_30")
         )
-    return pd.DataFrame(
-        {
-            "arm": arm,
-            "cohort": name,
-            "position": range(len(members)),
-            "task_id": members["task_id"].tolist(),
-            "family": FAMILY[name],
-            "answer": answers,
-            "verifier": "even_answer" if name == "broken_verifier" else "exact",
-        }
-    )
+    verifier = "even_answer" if name == "broken_verifier" else "exact"
+    return cohort_rows(name, members["task_id"], answers, arm=arm, family=FAMILY[name], verifier=verifier)
+
+
+def cohort_rows(name: str, task_ids, answers, *, arm: str, family: str, verifier: str = "exact") -> pd.DataFrame:
+    """Rows of the `cohorts` table for one cohort, in the order of its positions."""
+    columns = {"arm": arm, "cohort": name, "position": range(len(task_ids)), "task_id": list(task_ids)}
+    return pd.DataFrame(columns | {"family": family, "answer": list(answers), "verifier": verifier})
+
+
+def score_split(arm: str) -> str:
+    """The split of the rollouts that score an arm: what was added beside the first two arms has rollouts of its own."""
+    return "score" if arm in ("main", "causal") else "extra"
 
 
 def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embeddings) -> tuple[pd.DataFrame, bool]:

@@ -51,9 +51,17 @@ def study_costs(
     main = cohorts[cohorts["arm"] == "main"].drop_duplicates(["cohort", "task_id"])
     scored = main.merge(totals[totals["split"] == "score"], on="task_id")
     mean_score = rollout_cost(scored, name="score_a_cohort", **n)
-    mean_train = {c: rows[-2][c] + rows[-1][c] for c in COLUMNS[2:]}
+    alike = runs[runs["arm"] != "size"]  # the arm `size` has steps of its own
+    trained = training_cost(
+        groups[groups["run_id"].isin(alike["run_id"])],
+        seconds=float(alike["seconds"].sum()),
+        name="train_and_evaluate_a_cohort",
+        **n,
+    )
+    after, prompts = int(alike["eval_tokens"].sum()), int(evaluation["prompt_tokens"].sum()) * len(alike)
+    evaluated = _row(**n, name="", generated=after, forward=after + prompts, backward=0, seconds=0.0)
     table = [_divided(mean_score, main["cohort"].nunique())]
-    table.append(_divided({"kind": "stage", "name": "train_and_evaluate_a_cohort"} | mean_train, len(runs)))
+    table.append(_divided(trained | {c: trained[c] + evaluated[c] for c in COLUMNS[2:]}, len(alike)))
     return pd.DataFrame(rows + table)[COLUMNS]
 
 

@@ -10,8 +10,10 @@ import pandas as pd
 
 from lad_utils.cohorts import VERIFIERS
 from lad_utils.params import Study
+from lad_utils.progress import oracle_jobs
 from lad_utils.rollouts import load_model, sampler_of, transformers_engine
 from lad_utils.runs import base_digest, base_folder, environment, read_table, write_json, write_params, write_table
+from lad_utils.size import size_of
 from lad_utils.stats import lift_ci
 from lad_utils.verifier import completion_text, verify
 
@@ -185,8 +187,9 @@ def run_seed(study: Study, run_id: str) -> int:
 
 def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> str:
     """Digest of all that a run's result depends on, besides its seed."""
-    lists = {"study", "cohorts", "causal_cohorts", "seeds", "causal_seeds", "engine", "replay_folder"}
-    settings = [study.model_dump(exclude=lists), base_digest(study)]
+    elsewhere = {"study", "cohorts", "causal_cohorts", "seeds", "causal_seeds", "engine", "replay_folder", "mixtures"}
+    elsewhere |= {"n_target", "k_zeros", "tight_max_new_tokens", "size_draws", "size_distinct", "size_steps"}
+    settings = [study.model_dump(exclude=elsewhere), base_digest(study)]
     rows = cohort[["prompt", "answer", "verifier"]].to_numpy().tolist()
     asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()
     return hashlib.blake2b(json.dumps([settings, rows, asked]).encode(), digest_size=8).hexdigest()
@@ -257,13 +260,21 @@ def lift_table(runs: list[dict], pairs: pd.DataFrame, *, k_eval: int) -> pd.Data
     return pd.DataFrame(rows)
 
 
+def arm_recipe(study: Study, arm: str, cohort: str) -> tuple[Study, list[int]]:
+    """(the study whose recipe a cohort is trained with, its seeds): only the arm `size` has steps of its own."""
+    if arm == "size":
+        return study.model_copy(update={"grpo_steps": size_of(cohort).steps}), [0]
+    return study, study.seeds if arm == "main" else study.causal_seeds
+
+
 def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:
     """Every finished run of the study in four tables: lifts, groups, steps, eval_questions."""
     parts = {"groups": [], "steps": [], "eval_questions": []}
     runs = []
-    arms = [("main", study.cohorts, study.seeds), ("causal", study.causal_cohorts, study.causal_seeds)]
     for home in [
-        folder / "runs" / arm / cohort / f"seed{seed}" for arm, cohorts, seeds in arms for cohort in cohorts for seed in seeds
+        folder / "runs" / arm / cohort / f"seed{seed}"
+        for arm, cohort in oracle_jobs(study)
+        for seed in arm_recipe(study, arm, cohort)[1]
     ]:
         if not (home / "run.json").is_file():
             raise FileNotFoundError(f"{home.relative_to(folder)}/run.json is missing: run 05_grpo_oracle for this cohort first")

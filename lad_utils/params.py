@@ -41,13 +41,14 @@ class Study(BaseModel):
     gamma: Annotated[int, Field(ge=0, le=8)]
     beta: Annotated[float, Field(ge=0, le=4)]
     vendi_order: Annotated[float, Field(gt=0)]
-    embedder: Literal["minilm"]
+    embedder: str  # minilm, char_ngrams, or a sentence-transformers folder or hub id
     # cohorts
     pool_size: Positive
     k_screen: Annotated[int, Field(ge=4)]
     cohort_size: Annotated[int, Field(ge=8)]
     cohorts: Annotated[list[str], Field(min_length=3)]
     causal_cohorts: list[str]
+    mixtures: Annotated[int, Field(ge=0, le=99)]  # Dirichlet mixtures, scored beside the designed cohorts
     # the sampler contract
     prompt_template: Annotated[str, Field(pattern=r"\{prompt\}")]
     stop: list[str]
@@ -57,11 +58,17 @@ class Study(BaseModel):
     engine: Literal["transformers", "replay"]
     replay_folder: str  # where `engine: replay` finds stored rollouts, relative to the repository; else empty
     k_score: Annotated[int, Field(ge=5)]
+    n_target: Annotated[int, Field(ge=2)]  # questions of the split `target`, the benchmark side of transfer-aware scores
+    k_zeros: Positive  # further rollouts of each task that k_score rollouts never solved
+    tight_max_new_tokens: Positive  # the length budget under which zeros are told apart by kind
     n_eval: Annotated[int, Field(ge=2)]
     k_eval: Positive
     # GRPO
     seeds: Annotated[list[int], Field(min_length=1)]
     causal_seeds: list[int]
+    size_draws: Annotated[int, Field(ge=0)]  # how often the arm that varies distinct tasks and steps is drawn; 0 for none
+    size_distinct: list[Positive]
+    size_steps: list[Positive]
     grpo_steps: Positive
     grpo_prompts_per_step: Positive
     grpo_generations: Annotated[int, Field(ge=2)]
@@ -88,12 +95,27 @@ class Study(BaseModel):
             raise ValueError(
                 f"stop = {self.stop}: TRL's own generation has no stop strings, so the sampler can't be one and the same"
             )
+        if self.size_draws and not (self.size_distinct and self.size_steps):
+            raise ValueError("size_draws is not 0, but size_distinct or size_steps is empty")
+        for steps in self.size_steps:
+            if steps * self.grpo_prompts_per_step % self.cohort_size:
+                raise ValueError(
+                    f"size_steps: {steps} steps x grpo_prompts_per_step = {steps * self.grpo_prompts_per_step} is no multiple "
+                    f"of cohort_size = {self.cohort_size}: tasks would be visited unequally"
+                )
+        for distinct in self.size_distinct:
+            if self.cohort_size % distinct:
+                raise ValueError(f"size_distinct: {distinct} tasks do not fill cohort_size = {self.cohort_size} evenly")
+        if self.tight_max_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                f"tight_max_new_tokens = {self.tight_max_new_tokens} is no tighter than max_new_tokens = {self.max_new_tokens}"
+            )
         from lad_utils.cohorts import FAMILY
 
         unknown = [n for n in [*self.cohorts, *self.causal_cohorts] if n not in FAMILY]
         if unknown:
             raise ValueError(f"cohorts: {unknown[0]!r} is unknown; cohorts: {', '.join(FAMILY)}")
-        for name in ("cohorts", "causal_cohorts", "seeds", "causal_seeds"):
+        for name in ("cohorts", "causal_cohorts", "seeds", "causal_seeds", "size_distinct", "size_steps"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name} lists the same entry twice: {values}")

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from lad_utils.params import Study
+from lad_utils.size import size_cohort_names
 
 # rule -> its notebook, in the order in which data flows
 NOTEBOOKS = {
@@ -13,29 +14,42 @@ NOTEBOOKS = {
     "cohorts": "01_cohorts",
     "rollouts": "02_rollouts",
     "scoring": "03_scoring",
+    "zeros": "15_zeros",
     "oracle": "05_grpo_oracle",
     "loco": "06_loco",
     "mechanism": "08_mechanism",
     "causal": "09_causal_selection",
+    "fewer": "13_fewer_rollouts",
+    "faults": "14_faults",
+    "size": "16_size",
+    "transfer": "17_transfer",
+    "tasks": "18_task_report",
     "report": "11_report",
 }
-THREADS_ALL = ("cohorts", "rollouts")  # these take every core; all others take one
+THREADS_ALL = ("cohorts", "rollouts", "zeros")  # these take every core; all others take one
 NEEDS = {
     "base": [],
     "cohorts": ["base"],
     "rollouts": ["cohorts"],
     "scoring": ["rollouts"],
+    "zeros": ["rollouts"],
     "oracle": ["rollouts"],
     "loco": ["scoring", "oracle"],
     "mechanism": ["loco"],
     "causal": ["loco"],
-    "report": ["loco", "mechanism", "causal"],
+    "fewer": ["scoring"],
+    "faults": ["loco"],
+    "tasks": ["faults"],
+    "size": ["loco"],
+    "transfer": ["loco"],
+    "report": ["loco", "mechanism", "causal", "zeros", "faults", "fewer", "size", "transfer", "tasks"],
 }
 
 
 def oracle_jobs(study: Study) -> list[tuple[str, str]]:
     """(arm, cohort) of every training job of a study; a job trains all seeds of its cohort."""
-    return [("main", c) for c in study.cohorts] + [("causal", c) for c in study.causal_cohorts]
+    arms = {"main": study.cohorts, "causal": study.causal_cohorts, "size": size_cohort_names(study)}
+    return [(arm, cohort) for arm, cohorts in arms.items() for cohort in cohorts]
 
 
 def count_jobs(study: Study, *, until: str = "report") -> Counter:
@@ -57,7 +71,13 @@ def prior_seconds(study: Study) -> dict[str, float]:
         "base": 360.0 if study.retrain_base else 8.0,
         "cohorts": 45.0,
         "rollouts": 60.0,
-        "scoring": 20.0,
+        "scoring": 20.0 + 1.2 * study.mixtures,
+        "zeros": 30.0,
+        "faults": 20.0,
+        "fewer": 30.0,
+        "size": 12.0,
+        "transfer": 15.0,
+        "tasks": 15.0,
         "oracle": 12 + 80 * samples / 8192,  # 64 steps x 8 prompts x 8 completions x 2 seeds take about 90 s
         "loco": 25.0,
         "mechanism": 12.0,

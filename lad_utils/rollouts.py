@@ -20,7 +20,7 @@ import pandas as pd
 from lad_utils.params import REPOSITORY, Study
 from lad_utils.runs import base_digest, base_folder, read_table, write_table
 
-SPLITS = {"screen": 1, "score": 2, "eval": 3, "eval_greedy": 4, "target": 5}
+SPLITS = {"screen": 1, "score": 2, "eval": 3, "eval_greedy": 4, "target": 5, "extra": 6, "zeros": 7, "tight": 8}
 COMPLETIONS_PER_BATCH = 256
 Engine = Callable[..., pd.DataFrame]
 
@@ -233,20 +233,27 @@ def _digest_of(path: Path) -> str:
 def judge(rollouts: pd.DataFrame, cohorts: pd.DataFrame) -> pd.DataFrame:
     """Rewards of stored rollouts by each cohort's own labels and verifier: the `judgements` table.
 
-    Copies of a task share its rollouts. Columns: arm, cohort, position, task_id, sample, parsed, reward (0 or 1).
+    Copies of a task share its rollouts. Columns: arm, cohort, position, task_id, sample, parsed, formatted (the answer has a
+    marker or box, so that the strict verdict counts it), truncated, reward; the last three 0 or 1.
     """
     from lad_utils.cohorts import VERIFIERS
-    from lad_utils.verifier import extract
+    from lad_utils.verifier import extract, extract_strict
 
-    by_task = {t: (g["sample"].tolist(), g["completion"].tolist()) for t, g in rollouts.groupby("task_id", sort=False)}
+    cut = (rollouts["finish_reason"] == "length").astype(int)
+    by_task = {
+        t: (g["sample"].tolist(), g["completion"].tolist(), g["cut"].tolist())
+        for t, g in rollouts.assign(cut=cut).groupby("task_id", sort=False)
+    }
     missing = sorted(set(cohorts["task_id"]) - by_task.keys())
     if missing:
         raise ValueError(f"judge: {len(missing)} tasks of the cohorts have no rollouts, first {missing[0]!r}")
-    parsed = {t: [extract(c) for c in completions] for t, (_, completions) in by_task.items()}
+    parsed = {t: [extract(c) for c in completions] for t, (_, completions, _) in by_task.items()}
+    formatted = {t: [int(extract_strict(c) is not None) for c in completions] for t, (_, completions, _) in by_task.items()}
     verdicts: dict[tuple, list[int]] = {}
-    columns: dict[str, list] = {n: [] for n in ("arm", "cohort", "position", "task_id", "sample", "parsed", "reward")}
+    names = ("arm", "cohort", "position", "task_id", "sample", "parsed", "formatted", "truncated", "reward")
+    columns: dict[str, list] = {n: [] for n in names}
     for row in cohorts.itertuples():
-        samples, completions = by_task[row.task_id]
+        samples, completions, truncated = by_task[row.task_id]
         key = (row.task_id, row.answer, row.verifier)
         if key not in verdicts:
             check = VERIFIERS[row.verifier]
@@ -257,6 +264,8 @@ def judge(rollouts: pd.DataFrame, cohorts: pd.DataFrame) -> pd.DataFrame:
         columns["task_id"] += [row.task_id] * n
         columns["sample"] += samples
         columns["parsed"] += parsed[row.task_id]
+        columns["formatted"] += formatted[row.task_id]
+        columns["truncated"] += truncated
         columns["reward"] += verdicts[key]
     return pd.DataFrame(columns)
 

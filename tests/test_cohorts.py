@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from lad_utils import cohorts, micro
-from lad_utils.score import unbiased_energy, vendi
+from lad_utils.diversity import vendi
+from lad_utils.energy import unbiased_energy
 
 
 def hashed(prompts):

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lad_utils.params import REPOSITORY, load_study
+from lad_utils.progress import oracle_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 RESULTS = ("tasks", "cohorts", "judgements", "scores", "lifts", "groups", "eval_questions")
@@ -53,7 +54,7 @@ def test_it_prints_a_line_a_job_with_what_is_left(undisturbed):
     _, text = undisturbed
     lines = [line for line in text.splitlines() if line.startswith("[")]
     study = load_study("smoke")
-    assert len([line for line in lines if "05_grpo_oracle" in line]) == len(study.cohorts) + len(study.causal_cohorts)
+    assert len([line for line in lines if "05_grpo_oracle" in line]) == len(oracle_jobs(study))
     assert sum("left" in line for line in lines) >= len(lines) - 1
 
 
