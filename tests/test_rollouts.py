@@ -97,7 +97,8 @@ def test_replay_serves_what_is_stored_and_says_what_is_missing(study, place, tas
 
 def judged(answers, verifier="exact"):
     completions = pd.DataFrame(
-        {"task_id": ["a"] * 2 + ["b"] * 2, "sample": [0, 1] * 2, "completion": ["#### 4", "#### 5", "#### 7", "no answer"]}
+        {"task_id": ["a"] * 2 + ["b"] * 2, "sample": [0, 1] * 2, "completion": ["#### 4", "so 5", "#### 7", "no answer"]}
+        | {"finish_reason": ["stop", "stop", "stop", "length"]}
     )
     cohorts = pd.DataFrame(
         {
@@ -119,12 +120,18 @@ def test_labels_belong_to_the_cohort_and_copies_share_rollouts():
     assert rollouts.counts(table).correct.tolist() == [1, 1, 1]
 
 
+def test_judgements_tell_what_the_strict_verdict_would_not_count_and_what_was_cut_off():
+    table = judged(["4", "7", "5"])
+    assert table.formatted.tolist() == [1, 0, 1, 0, 1, 0]
+    assert table.truncated.tolist() == [0, 0, 0, 1, 0, 0]
+
+
 def test_a_cohort_is_judged_by_its_own_verifier():
     assert judged(["1", "1", "1"], "even_answer").reward.tolist() == [1, 0, 0, 0, 1, 0]
 
 
 def test_a_task_without_rollouts_is_an_error():
-    completions = pd.DataFrame({"task_id": ["a"], "sample": [0], "completion": ["#### 4"]})
+    completions = pd.DataFrame({"task_id": ["a"], "sample": [0], "completion": ["#### 4"], "finish_reason": "stop"})
     cohorts = pd.DataFrame({"arm": "m", "cohort": "c", "position": [0], "task_id": ["z"], "answer": ["4"], "verifier": "exact"})
     with pytest.raises(ValueError, match="1 tasks of the cohorts have no rollouts, first 'z'"):
         rollouts.judge(completions, cohorts)
