@@ -1,6 +1,6 @@
 """Effective diversity of a task set: the Vendi score at any size, distinct prompts, near-duplicates."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from lad_utils.tasks import normalise_prompt
+from lad_utils.tasks import fold_prompt, normalise_prompt
 
 CHUNK_ROWS = 8192  # large enough that the matrix product dominates, small enough that a chunk is tens of megabytes
 DROPPED = 1e-12  # eigenvalues below this are rounding
@@ -163,22 +163,19 @@ def vendi_at(embeddings, n: int, q: float = 1, *, rng: np.random.Generator, draw
     return float(np.mean(scores)), float(np.std(scores, ddof=1))
 
 
-def _identity(prompts: Iterable[str]) -> Iterator[str]:
-    """What makes two prompts one text: letters and digits in lower case; a prompt that has none stands as it is."""
+def _texts(prompts: Iterable[str], reduced: Callable[[str], str]) -> Iterator[str]:
+    """`reduced` prompts; one of which nothing is left stands as it is."""
     for row, prompt in enumerate(prompts):
         if not isinstance(prompt, str):
             raise TypeError(f"prompts: row {row} is {type(prompt).__name__}, expected str")
-        yield normalise_prompt(prompt) or prompt
+        yield reduced(prompt) or prompt
 
 
 def distinct_fraction(prompts: Sequence[str]) -> float:
-    """Share of distinct texts among `prompts`, in (0, 1]: letters and digits in lower case (tasks.normalise_prompt).
-
-    Case, spacing and punctuation do not tell prompts apart, and so neither do operators: "3 + 4" and "3 - 4" are one text.
-    """
+    """Share of distinct texts among `prompts`, in (0, 1]: case and spacing do not tell prompts apart, symbols do."""
     if len(prompts) == 0:
         raise ValueError("distinct_fraction: no prompts")
-    return len(set(_identity(prompts))) / len(prompts)
+    return len(set(_texts(prompts, fold_prompt))) / len(prompts)
 
 
 def _batches(sizes: np.ndarray | list[int]) -> Iterator[slice]:
@@ -272,18 +269,22 @@ def near_duplicates(prompts: Sequence[str], *, threshold: float = 0.7) -> pd.Dat
 
     Columns: `group`, the number of the first row of its group; `size`, the rows of that group; `earlier`, the most similar
     earlier row found, and `similarity` to it (-1 and 0.0 where none reaches `threshold`). Similarity is the Jaccard index of
-    the sets of 5-byte pieces of the normalised texts (see distinct_fraction), 1.0 for equal ones, and exact for every
-    reported row: no report is false. Groups join rows that a chain of such pairs connects.
+    the sets of 5-byte pieces of the texts' letters and digits in lower case, and exact for every reported row: no report
+    is false. 1.0 means equal letters and digits, so "3 + 4" and "3 - 4" are alike here, and two for
+    distinct_fraction. Groups join rows that a chain of such pairs connects.
 
     It judges wording alone: "Tom has 3 apples ..." and "Tom has 4 apples ..." are two tasks and near-duplicates in text. One
     changed digit in a text of L letters and digits leaves at least (L-9)/(L+1). Needs no embedder: equal texts are found
     first, then MinHash with bands finds a pair of similarity s with probability 1 - (1 - s^5)^24 (0.99 at 0.7) unless its
-    bucket is crowded (one template a thousand times over). Time grows as n log n, memory by about 0.6 KB a prompt.
+    bucket is crowded (one template a thousand times over). Time grows as n log n, memory by about 1 KB a prompt.
     """
     if not 0.5 <= threshold <= 1:
         raise ValueError(f"near_duplicates: threshold={threshold}, expected 0.5 to 1; below, bands miss most pairs")
     number: dict[bytes, int] = {}
-    text = np.array([number.setdefault(t.encode("utf-8", "surrogatepass"), len(number)) for t in _identity(prompts)], dtype=int)
+    text = np.array(
+        [number.setdefault(t.encode("utf-8", "surrogatepass"), len(number)) for t in _texts(prompts, normalise_prompt)],
+        dtype=int,
+    )
     texts, first = list(number), np.unique(text, return_index=True)[1]  # texts are numbered in the order of their first rows
     pairs = _candidates(_signatures(texts))
     similarity = _similarities(texts, pairs)

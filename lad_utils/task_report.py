@@ -5,11 +5,11 @@ import pandas as pd
 
 from lad_utils.diversity import normalise_rows
 from lad_utils.energy import empirical_bayes_energy, empirical_bayes_sd, fit_beta_prior, task_energies
-from lad_utils.tasks import normalise_prompt
+from lad_utils.tasks import fold_prompt
 
 VERDICTS = {  # in the order in which they are given
     "check the label": "rollouts agree on another answer",
-    "repeated": "an earlier task has the same prompt, up to case, spacing and punctuation",
+    "repeated": "an earlier task has the same prompt, up to case and spacing",
     "never solved": "no rollout was right: out of reach, or a format or length failure",
     "always solved": "every rollout was right",
     "keep": "",
@@ -52,12 +52,13 @@ def task_report(tasks: pd.DataFrame, embeddings, *, gamma: float = 1, beta: floa
     """One row a task, most pull first.
 
     `tasks`: task_id, prompt, correct, k (and `line` if it came from a file); `embeddings`: (n, d) in the same order;
-    `suspicion`: posterior probability that a label is wrong, shape (n,), NaN where nothing could be told, or None. Columns: task_id, line, pull, pass_rate,
+    `suspicion`: posterior probability that a label is wrong, shape (n,), NaN where nothing could be told, or None. Columns:
+    task_id, line, pull, pass_rate,
     energy and energy_se (posterior mean and sd, which do not claim certainty after k failures), headroom, copies, repeats (the
     task_id of the first task with that prompt), suspicion, verdict, why.
     """
     correct, k = tasks["correct"].to_numpy(), tasks["k"].to_numpy()
-    prompts = tasks["prompt"].map(normalise_prompt)
+    prompts = tasks["prompt"].map(fold_prompt)
     report = tasks[[c for c in ("task_id", "line") if c in tasks]].reset_index(drop=True)
     report["pull"] = pull(correct, k, embeddings, gamma, beta)
     report["pass_rate"] = correct / k

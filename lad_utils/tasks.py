@@ -176,6 +176,11 @@ def write_like(
     return write_records(origin, Path(path), set(lines.values()), max_unpacked_bytes=max_unpacked_bytes)
 
 
+def fold_prompt(text: str) -> str:
+    """Lower case with single spaces: what two prompts share that are one task. Symbols stay, for 3 + 4 is not 3 - 4."""
+    return " ".join(text.lower().split())
+
+
 def normalise_prompt(text: str) -> str:
     """Lower-case letters and digits only, so that case, spacing and punctuation do not hide a repeated prompt."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).lower())

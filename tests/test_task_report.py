@@ -43,7 +43,7 @@ def tasks():
     return pd.DataFrame(
         {
             "task_id": list("abcdef"),
-            "prompt": ["one apple", "two pears", "ONE  apple!", "three figs", "four plums", "five nuts"],
+            "prompt": ["one apple", "two pears", "ONE  apple", "three figs", "four plums", "five nuts"],
             "correct": [3, 0, 3, 8, 2, 4],
             "k": 8,
             "line": [1, 2, 4, 5, 6, 9],
@@ -64,6 +64,11 @@ def test_verdicts_name_the_task_that_a_repeat_repeats_and_come_in_their_order(ta
     assert report.repeats[["a", "c"]].tolist() == ["", "a"] and report.copies[["a", "b", "c"]].tolist() == [2, 1, 2]
     assert set(report.verdict) <= set(VERDICTS) and report.loc["c", "line"] == 4
     assert task_report(tasks, np.eye(6)).set_index("task_id").verdict["c"] == "repeated"
+
+
+def test_prompts_that_differ_in_an_operator_alone_are_two_tasks(tasks):
+    report = task_report(tasks.assign(prompt=["3 + 4 = ?", "3 - 4 = ?", "3 * 4 = ?", "1 + 27", "12 + 7", "x"]), np.eye(6))
+    assert (report.repeats == "").all()
 
 
 def test_no_task_has_a_certain_energy_and_nothing_is_undefined(tasks):
