@@ -6,6 +6,8 @@ from lad_utils.baselines import METRICS
 from lad_utils.cohorts import CONTROLS
 from lad_utils.validation import PRIMARY_RIVALS
 
+FEWER = {"adaptive": "adaptive", "uniform": "the same k everywhere", "fewer_tasks_8": "fewer tasks with k=8"}
+
 
 def shown(e: dict, digits: int = 2) -> str:
     """An entry as readers see it: the value with its interval, or why there is none."""
@@ -96,9 +98,64 @@ def findings(found: dict[str, dict]) -> str:
     return "\n".join(f"* {line}" for line in lines)
 
 
+def _percent(e: dict) -> str:
+    """A share in percent with its interval, or why there is none."""
+    scaled = {k: None if e[k] is None else 100 * e[k] for k in ("value", "ci_low", "ci_high")}
+    return shown(e | scaled, digits=0).replace("]", "%]") if e["ci_low"] is not None else shown(e | scaled, digits=0) + "%"
+
+
+def reliability(found: dict[str, dict]) -> str:
+    """How far a score can be relied on, in Markdown, each sentence from the entries, whichever way they fall."""
+    lines = []
+    for arm, label in (("main", "designed cohorts"), ("mixture", "mixtures")):
+        for clean, versus in (("", "the ranking by all rollouts"), (".clean", "a ranking by rollouts not used")):
+            prefix = f"fewer_rollouts.{arm}{clean}"
+            needs = {m: found.get(f"{prefix}.{m}.share_for_98") for m in ("adaptive", "uniform", "fewer_tasks_8")}
+            if all(needs.values()):
+                told = ", ".join(f"{FEWER[m]} {'not reached' if e['value'] is None else _percent(e)}" for m, e in needs.items())
+                lines.append(f"Rollouts for 98% of full agreement with {versus}, {label}, of all rollouts: {told}.")
+    for name in ("clean_twin", "labels_wrong_30", "labels_wrong_60"):
+        if e := found.get(f"faults.{name}.noise_rate"):
+            told = f"noise rate from rollouts alone {_percent(e)}"
+            for column in ("precision", "recall"):
+                if (d := found.get(f"faults.{name}.{column}")) and d["value"] is not None:
+                    told += f", {column} of suspected labels {_percent(d)}"
+            lines.append(f"{name.replace('_', ' ').capitalize()}: {told}.")
+    unsolved = found["zeros.full.unsolved.solved_with_more"]
+    if unsolved["value"] is not None and "zeros.full.unsolved.expected_share" in found:
+        expected = _percent(found["zeros.full.unsolved.expected_share"])
+        lines.append(
+            f"Of tasks that no rollout solved, further ones solved {_percent(unsolved)}; expected beforehand {expected}."
+        )
+    kinds = {k: found[f"zeros.tight.{k}.solved_with_more"] for k in ("format", "budget", "unsolved")}
+    told = ", ".join(f"{k} {_percent(e)}" for k, e in kinds.items() if e["value"] is not None)
+    lines.append(f"Zeros under a length budget that is too tight, solvable at the full one, by kind: {told or 'no zeros'}.")
+    halves = [
+        e for name, e in found.items() if name.startswith("size.published.") and not name.startswith("size.published.all")
+    ]
+    told = ", ".join(f"{e['name'].split('.', 2)[2].rsplit('.', 1)[0].split(' ', 1)[1]} {shown(e, 1)}" for e in halves)
+    lines.append(f"Distinct tasks that give half of the attainable lift, published runs: {told}.")
+    if found["size.log_distinct"]["value"] is not None:
+        slopes = " and ".join(
+            f"{points({**found[f'size.{t}']})} for e times the {t.removeprefix('log_').replace('distinct', 'distinct tasks')}"
+            for t in ("log_distinct", "log_visits")
+        )
+        q2 = {n: shown(found[f"size.held_out_q2.{n}"]) for n in ("lad", "lad_and_size")}
+        lines.append(f"Our runs: {slopes}; lift held out by family, Q² {q2['lad']} from LAD, {q2['lad_and_size']} with size.")
+    names = {"coverage": "coverage", "coverage_flat": "with K=1", "coverage_shuffled": "with shuffled embeddings", "lad": "LAD"}
+    told = ", ".join(f"{label} {shown(found[f'transfer.{m}.rho'])}" for m, label in names.items())
+    lines.append(f"Transfer-aware coverage (exploratory), Spearman with lift beside its controls: {told}.")
+    signed = shown(found["signed.signed.rho"])
+    lines.append(
+        f"Signed score (exploratory): {signed}; {found['signed.negative_lifts']['value']:.0f} cohorts lost accuracy, "
+        f"{found['signed.negative_scores']['value']:.0f} have a negative score."
+    )
+    return "\n".join(f"* {line}" for line in lines)
+
+
 def readme_with(text: str, found: dict) -> str:
-    """README text with its results table and its findings, each between two markers, replaced by those of results.json."""
-    for name in ("table", "findings"):
+    """README text with the parts that results.json writes, each between two markers, replaced."""
+    for name in ("table", "findings", "reliability"):
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         head, rest = text.split(start)
         text = f"{head}{start}\n{found[name]}\n{end}{rest.split(end)[1]}"

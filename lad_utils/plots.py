@@ -189,3 +189,113 @@ def bars(table: pd.DataFrame, *, label: str) -> Figure:
     axes.axhline(0, color="0.3", linewidth=0.8)
     axes.set(ylabel=label)
     return figure
+
+
+def zero_kinds(zeros: pd.DataFrame) -> Figure:
+    """How many tasks have no strict success, by kind and budget, and the share that further rollouts solved.
+
+    `zeros`: one row a task with budget, kind ("" where solved), more_k, more_correct.
+    """
+    figure, grid = plt.subplots(1, 2, figsize=(9, 3))
+    failed = zeros[(zeros["kind"] != "") & (zeros["more_k"] > 0)]
+    failed = failed.assign(solved=failed["more_correct"] > 0, label=failed["budget"] + " budget: " + failed["kind"])
+    by_kind = failed.groupby("label")["solved"].agg(["size", "mean"])
+    by_kind["size"] /= zeros.groupby("budget").size()[[label.split()[0] for label in by_kind.index]].to_numpy()
+    for axes, column, label in zip(
+        grid, ("size", "mean"), ("share of tasks with no success", "of these, solved with more"), strict=True
+    ):
+        axes.barh(by_kind.index, by_kind[column], color=COLOURS["difficulty"], height=0.6)
+        axes.set(xlabel=label, xlim=(0, 1))
+    grid[1].set_yticklabels([])
+    return figure
+
+
+def size_curves(groups: pd.DataFrame, *, x: str, by: str, line: str) -> Figure:
+    """Lift over the largest lift of its `line`, against `x` on a log axis, one panel a value of `by`."""
+    names = list(dict.fromkeys(groups[by]))
+    figure, grid = plt.subplots(1, len(names), figsize=(3.4 * len(names), 3), sharey=True, squeeze=False)
+    for axes, name in zip(grid[0], names, strict=True):
+        for _, rows in groups[groups[by] == name].groupby(line):
+            rows = rows.groupby(x)["lift"].mean().reset_index()
+            axes.plot(rows[x], rows["lift"] / rows["lift"].max(), marker="o", markersize=3, linewidth=0.9, alpha=0.7)
+        axes.set(xscale="log", xlabel="tasks", ylim=(-0.6, 1.1))
+        axes.set_title(name, fontsize=9)
+    grid[0][0].set(ylabel="lift, largest = 1")
+    return figure
+
+
+def size_lifts(runs: pd.DataFrame) -> Figure:
+    """Measured lift against the number of distinct tasks, one line a number of steps; `runs`: distinct, steps, lift."""
+    figure, axes = plt.subplots(figsize=(6, 3.6))
+    shades = plt.cm.viridis(np.linspace(0.1, 0.8, runs["steps"].nunique()))
+    for shade, (steps, rows) in zip(shades, runs.groupby("steps"), strict=True):
+        means = rows.groupby("distinct")["lift"].mean()
+        axes.plot(means.index, 100 * means, color=shade, marker="o", label=f"{steps} steps")
+        axes.scatter(rows["distinct"], 100 * rows["lift"], color=shade, s=12, alpha=0.6)
+    axes.axhline(0, color="0.3", linewidth=0.8)
+    axes.set(xscale="log", xlabel="distinct tasks", ylabel="measured lift (points)")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def fewer_rollouts(curves: pd.DataFrame) -> Figure:
+    """Agreement with the ranking by all rollouts against rollouts a task, a panel an arm, clean ones below.
+
+    `curves`: rows of adaptive.replay_curve with arm and clean. Points without a line are where the adaptive rule stops itself.
+    """
+    arms = list(dict.fromkeys(curves["arm"]))
+    figure, grid = plt.subplots(2, len(arms), figsize=(5 * len(arms), 6.4), squeeze=False, sharex=True)
+    names = [m for m in dict.fromkeys(curves["method"]) if curves[curves["method"] == m]["setting"].notna().all()]
+    colours = dict(zip(names, sns.color_palette("colorblind", len(names)), strict=True))
+    for column, arm in enumerate(arms):
+        for row, clean in enumerate((False, True)):
+            axes, mine = grid[row][column], curves[(curves["arm"] == arm) & (curves["clean"] == clean)]
+            for name in names:
+                line = mine[mine["method"] == name]
+                axes.plot(
+                    line["rollouts_per_task"], line["spearman"], marker="o", markersize=3, color=colours[name], label=name
+                )
+                axes.fill_between(
+                    line["rollouts_per_task"], line["spearman_low"], line["spearman_high"], color=colours[name], alpha=0.12
+                )
+            stops = mine[mine["setting"].isna()]
+            axes.scatter(
+                stops["rollouts_per_task"], stops["spearman"], marker="*", s=70, color="black", zorder=4, label="stops itself"
+            )
+            axes.set(xscale="log", ylim=(max(0.4, mine["spearman_low"].min() - 0.02), 1.005))
+            axes.set_title(
+                f"{arm}: {'one half against the other' if clean else 'against all rollouts'}", fontsize=9, loc="left"
+            )
+        grid[1][column].set(xlabel="rollouts a task, on average")
+    for row in grid:
+        row[0].set(ylabel="Spearman with the full ranking")
+    grid[0][0].legend(frameon=False, fontsize=7.5)
+    return figure
+
+
+def fault_detection(points: pd.DataFrame, reliability: pd.DataFrame) -> Figure:
+    """Precision against recall of suspected labels by cohort, and the share of wrong labels at each posterior."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
+    for name, curve in points.groupby("cohort", sort=False):
+        left.step(curve["recall"], curve["precision"], where="post", label=name.replace("_", " "))
+    left.set(xlabel="recall of wrong labels", ylabel="precision", xlim=(0, 1.02), ylim=(0, 1.02))
+    if len(points):
+        left.legend(frameon=False, fontsize=8)
+    right.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+    errors = np.maximum([reliability["wrong_share"] - reliability["low"], reliability["high"] - reliability["wrong_share"]], 0)
+    right.errorbar(
+        reliability["posterior"], reliability["wrong_share"], yerr=errors, fmt="o", capsize=2, color=COLOURS["labels"]
+    )
+    right.set(xlabel="posterior that the label is wrong", ylabel="share that is wrong", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    return figure
+
+
+def task_pull(report: pd.DataFrame) -> Figure:
+    """Every task of a set by its pull, most first, coloured by verdict; the line at 1 is the average task."""
+    figure, axes = plt.subplots(figsize=(8, 3.2))
+    for (verdict, rows), colour in zip(report.groupby("verdict", sort=False), sns.color_palette("colorblind"), strict=False):
+        axes.scatter(rows.index, rows["pull"], s=9, color=colour, label=f"{verdict} ({len(rows)})")
+    axes.axhline(1, color="0.4", linewidth=0.8)
+    axes.set(xlabel="tasks, most pull first", ylabel="pull (average task = 1)")
+    axes.legend(frameon=False, fontsize=8)
+    return figure

@@ -11,9 +11,12 @@ import pandas as pd
 import yaml
 
 from lad_utils.baselines import METRICS, score_cohort
+from lad_utils.cohorts import score_split
 from lad_utils.embeddings import embed
-from lad_utils.findings import findings, readme_with, results_table
+from lad_utils.faults import fault_entries
+from lad_utils.findings import findings, readme_with, reliability, results_table
 from lad_utils.params import Study, load_study
+from lad_utils.reliability import fewer_entries, signed_entries, size_entries, transfer_entries, zero_entries
 from lad_utils.runs import REFERENCE, environment, read_table, study_dir, write_json, write_params, write_table, write_text
 from lad_utils.validation import (
     DUPLICATES,
@@ -29,8 +32,27 @@ from lad_utils.validation import (
     validated,
 )
 
-TABLES = ("tasks", "cohorts", "rollout_totals", "scores", "lifts", "groups", "steps", "eval_questions", "costs")
-PUBLISHED_FIGURES = ("lift_against_lad", "metric_ranking", "lifts", "mechanism", "causal", "energy_curve", "pool_pass_rate")
+TABLES = (
+    "tasks",
+    "cohorts",
+    "rollout_totals",
+    "target_counts",
+    "scores",
+    "diversity",
+    "zeros",
+    "faults",
+    "label_faults",
+    "signed",
+    "fewer_rollouts",
+    "transfer",
+    "task_report",
+    "lifts",
+    "groups",
+    "steps",
+    "eval_questions",
+    "costs",
+)
+UNPUBLISHED_FIGURES = ("cohorts", "pass_rates", "lad_by_cohort")  # large, and in the executed notebooks
 
 
 def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, totals: pd.DataFrame) -> pd.DataFrame:
@@ -42,8 +64,10 @@ def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, tot
     prompts = tasks.set_index("task_id")["prompt"]
     used = judgements["task_id"].unique().tolist()
     vectors = pd.DataFrame(embed(prompts[used].tolist(), embedder=study.embedder), index=used)
-    cost, tables = totals[totals["split"] == "score"].set_index("task_id"), []
+    costs = {split: t.set_index("task_id") for split, t in totals.groupby("split")}
+    tables = []
     for (arm, name), group in judgements.groupby(["arm", "cohort"], sort=False):
+        cost = costs[score_split(arm)]
         ids = group.groupby("position", sort=True)["task_id"].first()
         table = score_cohort(study, group, vectors.loc[ids].to_numpy(), (cost["prompt_tokens"] / cost["n"])[ids].to_numpy())
         spent = cost.loc[ids.unique()]
@@ -70,7 +94,18 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     entries += mechanism_entries(mechanics)
     if study.causal_cohorts:
         entries += causal_entries(lifts, questions, scores)
-    return entries + cost_entries(tables["costs"])
+    entries += cost_entries(tables["costs"])
+    return entries + reliability_entries(study, tables)
+
+
+def reliability_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
+    """How far the scores can be relied on: fewer rollouts, faults, zeros, size, transfer."""
+    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
+    families = dict(zip(tables["cohorts"]["cohort"], tables["cohorts"]["family"], strict=True))
+    entries = fewer_entries(tables["fewer_rollouts"]) + fault_entries(tables["faults"])
+    entries += signed_entries(tables["signed"], scores, lifts, questions) + zero_entries(tables["zeros"])
+    entries += size_entries(scores, lifts, families, prompts_per_step=study.grpo_prompts_per_step)
+    return entries + transfer_entries(tables["transfer"], scores, lifts, questions)
 
 
 def cost_entries(costs: pd.DataFrame) -> list[dict]:
@@ -99,6 +134,7 @@ def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
         "invalid_runs": sorted({f"{r.run_id}: {r.invalid}" for r in tables["lifts"].itertuples() if r.invalid}),
         "table": results_table(found, commit=commit),
         "findings": findings(found),
+        "reliability": reliability(found),
         "entries": entries,
     }
 
@@ -120,6 +156,8 @@ th, td {{ padding: 0.25rem 0.6rem; border-bottom: 1px solid #ddd; text-align: le
 Every number comes from <code>results.json</code>, which names the raw file behind it. {invalid}</p>
 {table}
 <ul>{findings}</ul>
+<h2>How far a score can be relied on</h2>
+<ul>{reliability}</ul>
 {figures}
 <h2>All numbers</h2>
 {entries}
@@ -132,6 +170,10 @@ CAPTIONS = {
     "lifts": "Measured lift of every cohort, with its interval over the held-out questions.",
     "mechanism": "LAD and base p(1-p) against the raw reward variance that GRPO logged.",
     "causal": "Lift of task selections of equal size, trained identically.",
+    "fewer_rollouts": "How well fewer rollouts rank the cohorts: adaptive, uniform, and fewer tasks.",
+    "faults": "Wrong labels told from rollouts alone.",
+    "zeros": "Tasks never solved, by kind, and how many further rollouts solved.",
+    "size_micro": "Lift against the number of distinct tasks, at several numbers of steps.",
 }
 
 
@@ -157,7 +199,10 @@ def page(found: dict, folder: Path) -> str:
         n_seeds=found["n_seeds"],
         invalid=invalid,
         table=table.to_html(index=False),
-        findings="".join(f"<li>{html.escape(line[2:])}</li>" for line in found["findings"].splitlines()),
+        **{
+            part: "".join(f"<li>{html.escape(line[2:])}</li>" for line in found[part].splitlines())
+            for part in ("findings", "reliability")
+        },
         figures="\n".join(figures),
         entries=pd.DataFrame(found["entries"]).to_html(index=False, float_format="%.4f", na_rep=""),
     )
@@ -173,11 +218,10 @@ def export(study: Study, target: Path = REFERENCE) -> list[Path]:
     written.append(write_table(target / "judgements.parquet", votes))
     for name in ("results.json", "environment.json", "params.yaml"):
         shutil.copyfile(source / name, target / name)
-    for name in PUBLISHED_FIGURES:
-        for kind in ("png", "svg"):
-            if (source / "figures" / f"{name}.{kind}").is_file():
-                (target / "figures").mkdir(exist_ok=True)
-                shutil.copyfile(source / "figures" / f"{name}.{kind}", target / "figures" / f"{name}.{kind}")
+    (target / "figures").mkdir(exist_ok=True)
+    for path in sorted((source / "figures").iterdir()):
+        if path.stem not in UNPUBLISHED_FIGURES:
+            shutil.copyfile(path, target / "figures" / path.name)
     for path in sorted((source / "notebooks").glob("**/*.ipynb")):
         copy = target / "notebooks" / path.relative_to(source / "notebooks")
         written.append(write_text(copy, readable_notebook(json.loads(path.read_text(encoding="utf-8")))))

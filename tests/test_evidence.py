@@ -14,7 +14,8 @@ from lad_utils.costs import study_costs
 from lad_utils.findings import readme_with
 from lad_utils.params import REPOSITORY, check, load_study
 from lad_utils.runs import REFERENCE, read_table
-from lad_utils.score import unbiased_energy, vendi
+from lad_utils.diversity import vendi
+from lad_utils.energy import unbiased_energy
 
 STUDY = load_study("micro-reference")
 STORED = json.loads((REFERENCE / "results.json").read_text())

@@ -14,7 +14,8 @@ from lad_utils.params import REPOSITORY, load_study
 from lad_utils.progress import oracle_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
-RESULTS = ("tasks", "cohorts", "judgements", "scores", "lifts", "groups", "eval_questions")
+RESULTS = ("tasks", "cohorts", "judgements", "scores", "lifts", "groups", "eval_questions", "zeros", "faults", "signed")
+RESULTS += ("fewer_rollouts", "transfer", "task_report", "diversity")
 TIMINGS = ["seconds", "train_seconds"]
 
 
