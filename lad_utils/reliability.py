@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from statsmodels.stats.proportion import proportion_confint
 
 from lad_utils.adaptive import curve_entries
 from lad_utils.cohorts import CONTROLS
@@ -36,9 +37,9 @@ def zero_entries(zeros: pd.DataFrame) -> list[dict]:
                 entries.append(entry(name, np.nan, reason="no such task", **args))
                 continue
             solved = (chosen["more_correct"] > 0).mean()
-            half = 1.96 * np.sqrt(solved * (1 - solved) / len(chosen))
+            low, high = proportion_confint(int((chosen["more_correct"] > 0).sum()), len(chosen), method="beta")
             note = f"share solved at least once in {more} further rollouts at the full budget"
-            entries.append(entry(name, solved, low=max(solved - half, 0), high=min(solved + half, 1), note=note, **args))
+            entries.append(entry(name, solved, low=low, high=high, note=note, **args))
             rate = (chosen["more_correct"] / chosen["more_k"]).mean()
             entries.append(entry(f"zeros.{budget}.{kind}.pass_rate_with_more", rate, **args))
             expected = told["expected_finds"][kind]
