@@ -19,7 +19,7 @@ from lad_utils.energy import unbiased_energy
 from lad_utils.validation import entry
 
 POOL_TASKS = 1.0  # tasks of its own that the pool's prior counts for in a cohort; from about 5 on, intervals miss
-SHAPE_TASKS = 20.0  # tasks that the Beta of a cohort's own mean and variance counts for
+SHAPE_TASKS = 10.0  # tasks that the Beta of a cohort's own mean and variance counts for
 EM_PASSES = 40
 GROWTH = 0.25  # a round adds this share of what was spent before
 ORDERS = 1000  # posterior draws for the chance that an order is right
@@ -37,13 +37,13 @@ def cohort_posterior(correct, k, weights, diversity, *, k_start: int = 4) -> Pos
     """Scores given `correct` of `k` >= 0 rollouts, both (N,): mean (C,), covariance (C, C) and influence (C, N).
 
     Each cohort has its own prior over p, since one prior for the whole pool drags all cohorts to one mean: the nonparametric
-    maximum likelihood on a grid (EM; Laird 1978) of its items, of POOL_TASKS pseudo-items of the pool's, and of SHAPE_TASKS of
-    the Beta with the prior's own mean and variance, which tell nothing about these two but steady what few rollouts leave
-    open. A posterior does not mind where rollouts went. Its covariance is what is unknown about p given the prior plus what is
-    unknown about the prior, h' H^-1 h: H the observed information of the log prior (Louis 1982), which is the scatter of the
-    items' posteriors on the grid, h the score's gradient. Cohorts covary through items they share. influence^2 is the fall in a score's
-    variance by one more rollout of an item: Cov(s, p)^2 / (E p (1 - E p)), s the score as a function of the item's p, directly
-    and through the prior; for an untouched item, by one of its first `k_start`, on average.
+    maximum likelihood on a grid (EM; Laird 1978) of its items, of POOL_TASKS pseudo-items of the pool's prior, and of
+    SHAPE_TASKS of the Beta that has the prior's own mean and variance: they say nothing on these two, but steady what few
+    rollouts leave open. A posterior does not mind where rollouts went. Its covariance is what is unknown about p given the
+    prior plus what is unknown about the prior, h' H^-1 h: H the observed information of the log prior (Louis 1982), which is
+    the scatter of the items' posteriors on the grid, h the score's gradient. Cohorts covary through the items they share.
+    influence^2 is the fall in a score's variance by one more rollout of an item: Cov(s, p)^2 / (E p (1 - E p)), s the score as
+    a function of the item's p, directly and through the prior; for an untouched item, by one of its first `k_start`, averaged.
     """
     correct, k, weights, diversity = _checked(correct, k, weights, diversity)
     cells, cell = np.unique(k * (k.max() + 1) + correct, return_inverse=True)  # items of equal counts share a cell

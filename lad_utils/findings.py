@@ -136,12 +136,12 @@ def reliability(found: dict[str, dict]) -> str:
     told = ", ".join(f"{e['name'].split('.', 2)[2].rsplit('.', 1)[0].split(' ', 1)[1]} {shown(e, 1)}" for e in halves)
     lines.append(f"Distinct tasks that give half of the attainable lift, published runs: {told}.")
     if found["size.log_distinct"]["value"] is not None:
-        slopes = " and ".join(
-            f"{points({**found[f'size.{t}']})} for e times the {t.removeprefix('log_').replace('distinct', 'distinct tasks')}"
-            for t in ("log_distinct", "log_visits")
-        )
         q2 = {n: shown(found[f"size.held_out_q2.{n}"]) for n in ("lad", "lad_and_size")}
-        lines.append(f"Our runs: {slopes}; lift held out by family, Q² {q2['lad']} from LAD, {q2['lad_and_size']} with size.")
+        lines.append(
+            f"Our runs that vary size alone: e times the visits of each task adds {points(found['size.log_visits'])}, e times "
+            f"the distinct tasks at the same number of steps {points(found['size.log_distinct_at_fixed_steps'])}. Lift held out by "
+            f"family over these and the designed cohorts, Q²: {q2['lad']} from LAD alone, {q2['lad_and_size']} with size terms."
+        )
     names = {"coverage": "coverage", "coverage_flat": "with K=1", "coverage_shuffled": "with shuffled embeddings", "lad": "LAD"}
     told = ", ".join(f"{label} {shown(found[f'transfer.{m}.rho'])}" for m, label in names.items())
     lines.append(f"Transfer-aware coverage (exploratory), Spearman with lift beside its controls: {told}.")

@@ -188,7 +188,7 @@ def run_seed(study: Study, run_id: str) -> int:
 def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> str:
     """Digest of all that a run's result depends on, besides its seed."""
     elsewhere = {"study", "cohorts", "causal_cohorts", "seeds", "causal_seeds", "engine", "replay_folder", "mixtures"}
-    elsewhere |= {"n_target", "k_zeros", "tight_max_new_tokens", "size_draws", "size_distinct", "size_steps"}
+    elsewhere |= {"replays", "n_target", "k_zeros", "tight_max_new_tokens", "size_draws", "size_distinct", "size_steps"}
     settings = [study.model_dump(exclude=elsewhere), base_digest(study)]
     rows = cohort[["prompt", "answer", "verifier"]].to_numpy().tolist()
     asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()

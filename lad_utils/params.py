@@ -58,6 +58,7 @@ class Study(BaseModel):
     engine: Literal["transformers", "replay"]
     replay_folder: str  # where `engine: replay` finds stored rollouts, relative to the repository; else empty
     k_score: Annotated[int, Field(ge=5)]
+    replays: Positive  # of stored rollouts, for the curve of agreement against rollouts spent
     n_target: Annotated[int, Field(ge=2)]  # questions of the split `target`, the benchmark side of transfer-aware scores
     k_zeros: Positive  # further rollouts of each task that k_score rollouts never solved
     tight_max_new_tokens: Positive  # the length budget under which zeros are told apart by kind

@@ -83,8 +83,9 @@ def size_entries(scores: pd.DataFrame, lifts: pd.DataFrame, families: dict[str, 
     if arm["distinct"].nunique() < 2 or arm["steps"].nunique() < 2:
         reason = "the study does not vary distinct tasks and steps"
         return entries + [entry(f"size.{t}", np.nan, n=len(arm), source=source, reason=reason) for t in SIZE_TERMS]
-    for row in size_terms(arm).iloc[1:].itertuples():
-        note = "points of lift (as a share) for e times as many; clustered by draw"
+    note = "lift (as a share) for e times as many, the other term fixed; clustered by draw"
+    fixed_steps = size_terms(arm.assign(visits=arm["steps"])).iloc[1:2].assign(term="log_distinct_at_fixed_steps")
+    for row in pd.concat([size_terms(arm).iloc[1:], fixed_steps]).itertuples():
         entries.append(entry(f"size.{row.term}", row.value, low=row.low, high=row.high, n=len(arm), source=source, note=note))
     means = table.groupby(["arm", "cohort", "family"], sort=False)[["lad", *SIZE_TERMS, "lift"]].mean().reset_index()
     means = means[~means["cohort"].isin(CONTROLS)]
