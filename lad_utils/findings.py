@@ -138,9 +138,10 @@ def reliability(found: dict[str, dict]) -> str:
     if found["size.log_distinct"]["value"] is not None:
         q2 = {n: shown(found[f"size.held_out_q2.{n}"]) for n in ("lad", "lad_and_size")}
         lines.append(
-            f"Our runs that vary size alone: e times the visits of each task adds {points(found['size.log_visits'])}, e times "
-            f"the distinct tasks at the same number of steps {points(found['size.log_distinct_at_fixed_steps'])}. Lift held out by "
-            f"family over these and the designed cohorts, Q²: {q2['lad']} from LAD alone, {q2['lad_and_size']} with size terms."
+            "Our runs that vary size alone: e times the visits of each task adds "
+            f"{points(found['size.log_visits'])}, e times the distinct tasks at the same number of steps "
+            f"{points(found['size.log_distinct_at_fixed_steps'])}. Lift held out by family over these and designed cohorts, "
+            f"Q²: {q2['lad']} from LAD alone, {q2['lad_and_size']} with size terms."
         )
     names = {"coverage": "coverage", "coverage_flat": "with K=1", "coverage_shuffled": "with shuffled embeddings", "lad": "LAD"}
     told = ", ".join(f"{label} {shown(found[f'transfer.{m}.rho'])}" for m, label in names.items())

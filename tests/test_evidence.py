@@ -9,13 +9,19 @@ import yaml
 from scipy.stats import spearmanr
 
 from lad_utils import report
+from lad_utils.adaptive import replay_curve
 from lad_utils.cohorts import CONTROLS
 from lad_utils.costs import study_costs
-from lad_utils.findings import readme_with
-from lad_utils.params import REPOSITORY, check, load_study
-from lad_utils.runs import REFERENCE, read_table
 from lad_utils.diversity import vendi
 from lad_utils.energy import unbiased_energy
+from lad_utils.faults import fault_tables
+from lad_utils.findings import readme_with
+from lad_utils.params import REPOSITORY, check, load_study
+from lad_utils.reliability import cohort_items, signed_table
+from lad_utils.runs import REFERENCE, read_table
+from lad_utils.size import size_of
+from lad_utils.transfer import coverage_scores
+from lad_utils.zeros import classify_zeros
 
 STUDY = load_study("micro-reference")
 STORED = json.loads((REFERENCE / "results.json").read_text())
@@ -118,13 +124,17 @@ def test_costs_recompute_from_logged_tokens(tables):
 
 def test_every_run_is_there_trained_equally_and_logged_whole(tables):
     runs = tables["lifts"].drop_duplicates("run_id")
-    assert len(runs) == len(STUDY.cohorts) * len(STUDY.seeds) + len(STUDY.causal_cohorts) * len(STUDY.causal_seeds)
+    sizes = STUDY.size_draws * len(STUDY.size_distinct) * len(STUDY.size_steps)
+    assert len(runs) == len(STUDY.cohorts) * len(STUDY.seeds) + len(STUDY.causal_cohorts) * len(STUDY.causal_seeds) + sizes
     assert len(STUDY.seeds) >= 4
     per_step = STUDY.grpo_prompts_per_step
     groups = tables["groups"].groupby("run_id")
-    assert (groups.size() == STUDY.grpo_steps * per_step).all() and set(groups.groups) == set(runs.run_id)
-    visits = tables["groups"].groupby(["run_id", "position"]).size()
-    assert visits.min() == visits.max() == STUDY.grpo_steps * per_step // STUDY.cohort_size
+    steps = runs.set_index("run_id").steps
+    assert (steps[runs.set_index("run_id").arm != "size"] == STUDY.grpo_steps).all()
+    assert set(groups.groups) == set(runs.run_id) and (groups.size() == steps[groups.size().index] * per_step).all()
+    visits = tables["groups"].groupby(["run_id", "position"]).size().groupby("run_id").agg(["min", "max"])
+    expected = steps[visits.index] * per_step // STUDY.cohort_size
+    assert (visits["min"] == expected).all() and (visits["max"] == expected).all()
 
 
 def test_what_is_logged_a_step_follows_from_its_groups(tables):
@@ -179,8 +189,103 @@ def test_executed_notebooks_keep_their_pictures_and_no_error():
         "08_mechanism",
         "09_causal_selection",
         "11_report",
+        "13_fewer_rollouts",
+        "14_faults",
+        "15_zeros",
+        "16_size",
+        "17_transfer",
+        "18_task_report",
     } <= names
     for path in paths:
         outputs = [o for c in json.loads(path.read_text())["cells"] for o in c.get("outputs", [])]
         assert not any(o["output_type"] == "error" for o in outputs), path.name
         assert path.stem == "11_report" or any("image/png" in o.get("data", {}) for o in outputs), path.name
+
+
+def test_every_cohort_of_every_arm_is_scored_and_holds_its_size(tables):
+    cohorts, scores = tables["cohorts"], tables["scores"]
+    assert (cohorts.groupby(["arm", "cohort"]).size() == STUDY.cohort_size).all()
+    assert cohorts[cohorts.arm == "mixture"].cohort.nunique() == STUDY.mixtures == 48
+    assert set(map(tuple, cohorts[["arm", "cohort"]].drop_duplicates().values)) == set(
+        map(tuple, scores[["arm", "cohort"]].drop_duplicates().values)
+    )
+
+
+def test_diversity_at_order_one_is_the_scores_and_falls_with_the_order(tables):
+    plain = tables["diversity"][~tables["diversity"].weighted]
+    wide = plain.pivot(index="cohort", columns=["embedder", "order"], values="vendi")
+    scored = tables["scores"][(tables["scores"].arm == "main") & (tables["scores"].metric == "vendi")].set_index("cohort").value
+    np.testing.assert_allclose(wide["minilm", 1.0], scored[wide.index], rtol=1e-4)
+    for embedder in ("minilm", "char_ngrams"):
+        assert (np.diff(wide[embedder].sort_index(axis=1).to_numpy(), axis=1) <= 1e-6).all()
+
+
+def test_faults_recompute_from_votes(tables, votes):
+    main, truth = tables["cohorts"][tables["cohorts"].arm == "main"], tables["tasks"].set_index("task_id").answer
+    some = ["labels_wrong_30", "clean_twin", "broken_verifier", "guessable"]
+    again, by_task = fault_tables(votes[(votes.arm == "main") & votes.cohort.isin(some)], main[main.cohort.isin(some)], truth)
+    stored = tables["faults"].set_index("cohort").loc[again.cohort]
+    for column in ("noise_rate", "noise_low", "noise_high", "verifier_share", "precision", "recall"):
+        np.testing.assert_allclose(again[column].astype(float), stored[column].astype(float), rtol=1e-3, atol=1e-4)
+    assert again.verifier_flag.tolist() == stored.verifier_flag.tolist()
+    posterior = by_task.merge(tables["label_faults"], on=["cohort", "position"])
+    np.testing.assert_allclose(posterior.posterior_x.astype(float), posterior.posterior_y.astype(float), atol=2e-3)
+
+
+def test_signed_scores_recompute_from_votes(tables, votes):
+    chosen = ["labels_wrong_60", "repeat_8", "random"]
+    again = signed_table(votes[votes.cohort.isin(chosen)], tables["scores"], gamma=STUDY.gamma, beta=STUDY.beta).set_index(
+        "cohort"
+    )
+    stored = tables["signed"].set_index("cohort").loc[again.index]
+    np.testing.assert_allclose(again[["value", "gain", "drift"]], stored[["value", "gain", "drift"]], rtol=1e-3, atol=1e-6)
+
+
+def test_coverage_and_its_controls_recompute_from_votes(tables, votes):
+    from lad_utils.embeddings import embed
+
+    main = votes[votes.arm == "main"].assign(right=lambda t: t.reward * t["count"])
+    solved = main.groupby(["arm", "cohort", "position", "task_id"], sort=False)[["right", "count"]].sum().reset_index()
+    solved = solved.rename(columns={"right": "correct", "count": "k"})
+    order = {c: i for i, c in enumerate(tables["cohorts"].cohort.drop_duplicates())}
+    solved = solved.sort_values(["cohort", "position"], key=lambda s: s.map(order) if s.name == "cohort" else s)
+    prompts, ids = tables["tasks"].set_index("task_id").prompt, solved.task_id.unique()
+    vectors = pd.DataFrame(embed(prompts[ids].tolist()), index=ids)
+    targets = tables["target_counts"]
+    rng = np.random.default_rng([STUDY.world_seed, 11])
+    again = coverage_scores(solved, vectors, targets, embed(prompts[targets.task_id].tolist()), rng=rng)
+    merged = again.merge(tables["transfer"], on=["arm", "cohort", "metric"])
+    assert len(merged) == len(again) == len(tables["transfer"]) == 3 * len(STUDY.cohorts)
+    np.testing.assert_allclose(merged.value_x, merged.value_y, rtol=1e-4)
+
+
+def test_zeros_are_classed_by_their_counts_and_agree_with_the_votes(tables, votes):
+    zeros = tables["zeros"]
+    assert (zeros.kind == classify_zeros(zeros.strict, zeros.flexible, zeros.truncated, zeros.k)).all()
+    clean = votes[(votes.arm == "main") & (votes.cohort == "random")].drop_duplicates(["task_id", "parsed", "reward"])
+    right = clean.assign(right=clean.reward * clean["count"]).groupby("task_id").right.sum()
+    full = zeros[zeros.budget == "full"].set_index("task_id").flexible
+    assert (full[right.index] == right).all()
+    assert (zeros.more_correct <= zeros.more_k).all()
+
+
+def test_the_curve_of_fewer_rollouts_is_what_a_fresh_replay_gives(tables, votes):
+    main = votes[votes.arm == "main"].assign(right=lambda t: t.reward * t["count"])
+    solved = main.groupby(["arm", "cohort", "position", "task_id"], sort=False)[["right", "count"]].sum().reset_index()
+    solved = solved.rename(columns={"right": "correct", "count": "k"})
+    items = cohort_items(solved, tables["cohorts"], tables["scores"], arm="main", beta=STUDY.beta)
+    again = replay_curve(*items, n_replays=8, rng=np.random.default_rng(99)).set_index(["method", "setting"])
+    curves = tables["fewer_rollouts"]
+    stored = curves[(curves.arm == "main") & ~curves.clean].set_index(["method", "setting"]).loc[again.index]
+    assert (stored.n_replays >= 50).all()
+    np.testing.assert_allclose(again.spearman, stored.spearman, atol=0.03)
+    np.testing.assert_allclose(again.rollouts_per_task, stored.rollouts_per_task, rtol=0.2)
+
+
+def test_the_arm_of_sizes_varies_distinct_tasks_and_steps_alone(tables):
+    lifts, scores = tables["lifts"], tables["scores"]
+    arm = lifts[(lifts.arm == "size") & (lifts.variant == "sampled")]
+    assert len(arm) == STUDY.size_draws * len(STUDY.size_distinct) * len(STUDY.size_steps)
+    assert all(size_of(c).steps == s for c, s in zip(arm.cohort, arm.steps, strict=True))
+    wide = scores[scores.arm == "size"].pivot(index="cohort", columns="metric", values="value")
+    assert [round(f * STUDY.cohort_size) for f in wide.distinct_fraction] == [size_of(c).distinct for c in wide.index]
