@@ -49,7 +49,7 @@ def points(e: dict) -> str:
 
 def _misplaced(found: dict[str, dict], n: int = 4) -> str:
     """The cohorts whose rank by LAD and by lift differ most, ranks counted from the best."""
-    names = [e.removesuffix(".lad") for e in found if e.endswith(".lad") and not e.startswith("causal.")]
+    names = [e.removesuffix(".lad") for e in found if e.endswith(".lad") and e.count(".") == 1]
     names = [c for c in names if c not in CONTROLS and found[f"{c}.lift"]["value"] is not None]
     values = {c: (found[f"{c}.lad"]["value"], found[f"{c}.lift"]["value"]) for c in names}
     ranks = pd.DataFrame(values, index=["lad", "lift"]).T.rank(ascending=False, method="min").astype(int)
