@@ -119,7 +119,7 @@ def reliability(found: dict[str, dict]) -> str:
             told = [
                 f"{_method(name.removesuffix('.share_for_98'))} {'not reached' if e['value'] is None else _percent(e)}"
                 for name, e in needs
-                if name.endswith(".share_for_98")
+                if name.endswith(".share_for_98") and not name.startswith("clean.")
             ]
             if told:
                 lines.append(

@@ -122,8 +122,8 @@ def cost_entries(costs: pd.DataFrame) -> list[dict]:
 
 
 def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
-    """The content of results.json; its commit is that of the code that trained the runs."""
-    commit = ", ".join(sorted(set(tables["lifts"]["commit"])))
+    """The content of results.json; its commit is that of the code that trained the designed cohorts' runs."""
+    commit = ", ".join(sorted(set(tables["lifts"].loc[tables["lifts"]["arm"] == "main", "commit"])))
     entries = all_entries(study, tables)
     found = {e["name"]: e for e in entries}
     return {
