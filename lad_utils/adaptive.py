@@ -18,7 +18,7 @@ from lad_utils.cohorts import CONTROLS
 from lad_utils.energy import unbiased_energy
 from lad_utils.validation import entry
 
-POOL_TASKS = 1.0  # tasks of its own that the pool's prior counts for in a cohort; from about 5 on, intervals miss
+POOL_TASKS = 1.0  # tasks of its own that the pool's prior counts for in a cohort; many would draw cohorts together
 SHAPE_TASKS = 10.0  # tasks that the Beta of a cohort's own mean and variance counts for
 EM_PASSES = 40
 GROWTH = 0.25  # a round adds this share of what was spent before

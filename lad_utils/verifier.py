@@ -5,101 +5,140 @@ r"""The one answer checker used by rollouts, reward and evaluation.
 
 Extraction order, fixed because sources disagree: with `####`, the first marker counts (what follows in a run-on is another
 question); without it the last balanced `\boxed{}`, then the last "answer is / answer:" phrase, then the last number.
-Numbers are compared exactly, as fractions; a bare percent "25%" is 25, never 1/4. Other LaTeX goes to `math-verify` in a
-separate process under a wall-clock and a memory limit, since a policy may write anything: timeouts and crashes are False.
+Numbers are compared exactly, as fractions; a bare percent "25%" is 25, never 1/4. A number that is part of something else
+(15-20, 1.2.3, 5x, 12 + 7, "not 5") is no answer. Other LaTeX is compared as mathematics, within limits, by `math_worker`.
 """
 
-import atexit
-import contextlib
 import functools
-import json
 import numbers
-import os
 import re
-import resource
-import select
-import signal
-import subprocess
-import sys
-import threading
+from collections import deque
+from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
-WORKER_CPU_SECONDS = 3  # the usual limit: unlike wall-clock time it gives the same verdict on a loaded machine
-WORKER_SECONDS = 10.0  # wall clock
-WORKER_BYTES = 2**30
+import numpy as np
+
+from lad_utils.math_worker import same_mathematics
+
 LONGEST_NUMBER = 400  # digits, and the largest exponent; bounds the integer arithmetic
 LONGEST_ANSWER = 1000  # characters after the marker, in the box or after the phrase
+WINDOW = 2000  # characters before the last digit, and after it, in which a long text's last number is read
+CONTEXT = 60  # characters before a last number that may make it a part of something else
 
-MARKER = re.compile(r"####+[ \t\r]*\n?")
+MARKER = re.compile(r"####+\s*+(?:[*_]*(?:the )?(?:final )?answer[ *_:]*\n\s*+)?", re.IGNORECASE)  # `#### Answer` is a heading
 BOX_EVENTS = re.compile(r"\\boxed\s?\{|\\[{}\\]|[{}]")
-PHRASE = re.compile(r"\banswer\b[*_]{0,3}[ \t]{0,9}(?:is\b|:)[\s:*_]*(?=\S)", re.IGNORECASE)
-# Digits joined by . , / : ^ are one token, so 3/4, 3:30, 1.2.3 and 1.234,00 never yield a part of themselves. A minus after a
-# digit, letter or bracket subtracts (5-3, 15-20, COVID-19); a spaced one negates only at the start or after '='.
+PHRASE = re.compile(r"\banswer\b[*_]{0,3}[ \t]{0,9}(?:is\b|:)[\s:*_]*(?:(?:\\\[|\$\$)[ \t]*\n\s*)?(?=\S)", re.IGNORECASE)
+SPACES = re.compile(r"[^\S\n]{2,}")
+THIN_SPACE = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
+DEGREES = re.compile(r"°(?:[ ]?[CF](?![A-Za-z]))?|℃|℉")
+SIGNS = str.maketrans(dict.fromkeys("−‐‑﹣－", "-") | {"％": "%"})
+# Digits joined by . , / : ^ ' are one token, so 3/4, 3:30, 1.2.3, 1 234 and 1.234,00 never yield a part of themselves. A minus
+# after a digit, letter or bracket subtracts (5-3, 15-20, COVID-19); a spaced one negates only at the start or after '='.
 NUMBER = re.compile(
-    r"(?P<sign>(?<![0-9A-Za-z)\]}%$.])[-−–]|(?:^|(?<==[ ]))[-−–][ ])?(?:[$€£¥](?P<sign_after_currency>[-−])?)?"
-    r"(?<![A-Za-z0-9_^{√\\])(?:(?P<whole>[0-9]{1,9})[ ](?=[0-9]+/[0-9]+(?![/0-9])))?"
-    r"(?P<body>(?:(?<![0-9A-Za-z.])\.)?[0-9](?:[0-9]|[.,/:^](?=[0-9]))*)(?:[eE](?P<exponent>[+-]?[0-9]+)(?![A-Za-z0-9.]))?"
+    r"(?=[-–NnMm$€£¥.0-9])(?P<sign>(?<![0-9A-Za-z)\]}%$.])[-–]|(?:^|(?<==[ ]))[-–][ ]"
+    r"|\b[Nn]egative[ ]|(?:^|(?<=\bis[ ])|(?<=[=:][ ]))[Mm]inus[ ])?"
+    r"(?:[$€£¥](?P<sign_after_currency>-)?)?(?<![A-Za-z0-9_^{√∛∜\\])(?<![0-9][,:/])(?<![^A-Za-z.]\.)"
+    r"(?:(?P<whole>[0-9]{1,9})[ ](?=[0-9]+/[0-9]+(?![/0-9])))?"
+    r"(?P<body>(?:(?<![0-9A-Za-z.])\.)?[0-9](?:[0-9]|[.,/:^'’_·](?=[0-9])|(?<![0-9]{4})[ ](?=[0-9]{3}(?![0-9])))*)"
+    r"(?:[eE](?P<exponent>[+-]?[0-9]+)(?![A-Za-z0-9.]))?"
 )
-DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+|(?=\.))(?:\.[0-9]+)?"
+DECIMAL = r"(?:[0-9]{1,3}(?:(?:,[0-9]{3})+|(?: [0-9]{3})+)|[0-9]+|(?=\.))(?:\.[0-9]+)?"
 RATIONAL = re.compile(rf"({DECIMAL})(?:/({DECIMAL}))?")
-SCALES = "hundred|thousand|million|billion|trillion"
-FUNCTIONS = f"pi|sin|cos|tan|log|ln|exp|sqrt|mod|max|min|or|and|to|not|if|plus|minus|times|divided|over|squared|cubed|{SCALES}"
-GLUED = r"(?:st|nd|rd|th|kg|mg|cm|mm|km|ml|mL|lb|lbs|oz|ft|hr|am|pm)(?![A-Za-z])|(?!xyz|abc|pi|sqrt)[A-Za-z]{3}"
-UNIT = rf"(?!(?:{FUNCTIONS})\b)(?:[A-Za-z]{{2,}}|[mghsLlW]\b)"
+SCALES = "hundred|thousand|million|billion|trillion|bn|mn"
+WORDS = "sin|cos|tan|log|ln|exp|sqrt|mod|plus|minus|times"
+FUNCTIONS = f"{WORDS}|pi|max|min|or|and|to|not|if|divided|over|squared|cubed|{SCALES}"
+LARGER_UNITS = "hours?|minutes?|feet|foot|ft|dollars?|pounds?|lbs?|years?|months?|weeks?|days?"
+GLUED = r"(?:st|nd|rd|th|kg|mg|cm|mm|km|ml|mL|lb|lbs|oz|ft|hr|am|pm)(?![A-Za-z])|(?!xyz|abc|pi|sqrt|sin|cos|tan|log)[A-Za-z]{3}"
+UNIT = rf"(?!(?:{FUNCTIONS})\b)(?:[A-Za-z]{{2,}}+|[mghsLlW]\b)"
 # What may follow a number that fills a whole answer: percent, currency, a unit (`square feet`, `cm^2`, `miles/hour`).
-WHOLE_TAIL = re.compile(rf"\s*[%$€£]*(?:(?:\s+|(?={GLUED})){UNIT}(?:[ /-]{UNIT}){{0,5}}(?:\^\{{?[23]\}}?)?)?[\s.,;?$]*")
-# What shows that a number only starts an expression, a list, a hedge (`5 or 6`) or a compound (`5 hours and 30 minutes`).
-CONTINUES = re.compile(
-    r"[%$]?(?:\s*\^|\s*\\|[({_√]|\s*[-−–+*/×÷·±<>≤≥≠≈~=:|!]+\s*[$({\\]*(?:[-−.]?[0-9]|[A-Za-z](?![A-Za-z]))"
-    r"|\s*(?:,\s*|&\s*|,?\s*\b(?:and|or|to|vs|versus)\b\s*)?[$]?[-−]?\.?[0-9]"
-    rf"|\s*(?:{FUNCTIONS})\b(?!\s+[a-z])|\s*(?:or|{SCALES})\b"
-    rf"|(?=[A-Za-z])(?!{GLUED})|\s+(?![mghsLlWaAI])[A-Za-z](?![A-Za-z'])"
-    r"|\s+(?:hours?|minutes?|feet|foot|ft|dollars?|pounds?|lbs?|years?|months?|weeks?|days?|remainder)[ ,]+(?:and )?[$]?[0-9])"
+WHOLE_TAIL = re.compile(
+    rf"\s*+[%$€£]*+\s*+(?:(?:(?<![0-9])|(?={GLUED})){UNIT}(?:\.?[ /-]{UNIT}){{0,5}}[ ]?(?:\^\{{?[23]\}}?|[²³])?)?[\s.,;?$]*"
 )
-CLEANERS = {  # pattern: replacement, in this order
-    r"<<[^<>]*>>": "",  # calculator annotations of GSM8K
-    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s?\{([^{}]*)\}": r" \1 ",
-    r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)(?![A-Za-z])|\\(?:left|right|displaystyle)(?![A-Za-z])|\\!": "",
-    r"\{,\}|(?<=[0-9])\\,(?=[0-9]{3}(?![0-9]))": ",",
-    r"\\([%$#&])": r"\1",
-    r"\\[()\[\],;: \\]": " ",
-    r"\\[dt]?frac\s?(?:\{ ?(-?[0-9.]+) ?\} ?\{ ?([0-9.]+) ?\}|([0-9])([0-9]))(?!\s?[0-9\\({^])": r"<\1\3/\2\4>",
-    r"(?<=[0-9])\s?<([0-9.]+/[0-9.]+)>": r" \1",  # mixed: 2\frac{1}{2}
-    r"(?<![-−0-9])<(-?[0-9.]+/[0-9.]+)>|<([0-9.]+/[0-9.]+)>": r"\1\2",
-}
+# After a number: what shows that it only starts an expression, a list, a hedge or a compound (an example beside each line).
+SPACE = r"[^\S\n]*+"
+CONTINUES = re.compile(
+    rf"[%$]?(?:[({{]|(?=[A-Za-z])(?!{GLUED})|\+(?![0-9A-Za-z])|(?<=%)[ ]of[ ][$]?[0-9]"  # 5(x), 5x, 5+, 5% of 40
+    rf"|{SPACE}(?!</|<\|)(?:[\^\\_√¹²³⁰-₟¼-¾⅐-↋‰∀-⋿]"  # 5^2, 5 \times, 5½; but a tag ends the answer
+    rf"|[-–+*/×÷·±<>≤≥~=:|!]++{SPACE}[$({{\\]*(?:[-.]?[0-9]|[A-Za-z](?![A-Za-z]))"  # 5 + 3, 5 = x
+    rf"|(?:[,&]{SPACE})?(?:\b(?:and|or|to|vs|versus)\b{SPACE})?[$]?-?\.?[0-9]"  # 5, 6
+    rf"|(?:{FUNCTIONS})\b(?![^\S\n]++[a-z])|(?:or|{SCALES})\b"  # 5 squared, 5 or so, 5 million
+    rf"|(?![mghsLlWaAI])[A-Za-z](?![A-Za-z'])|(?:{LARGER_UNITS}|remainder)[ ,]++(?:and )?[$]?[0-9]"  # 5 x, 5 hours 30
+    r"|(?:percent of|(?:less|more|fewer|greater) than|[A-Za-z]++,? and|(?:[A-Za-z]++[ ]){1,3}[+*/×÷x])"  # 5 cups * 3
+    r"[ ]?[$(]*[0-9]))"
+)
+# Before a last number: what shows that it only ends an expression, a comparison, a list, a range or a denial.
+JOINED = re.compile(
+    r"(?:(?:[0-9)\]}%!]|(?<![A-Za-z])[a-z])[ \t]*[-–+*/×÷^±∀-⋿][ \t]*[({\\]*"  # 12 + 7, x - 7
+    r"|[0-9][ \t]*(?:[x%:]|R|r|remainder|\.{2,3})[ \t]*|[0-9%],? or |%[ ]of[ ]"  # 12 x 7, 12 R 7, 12 or 7
+    rf"|\b(?:{WORDS}|twice|divided by|multiplied by|(?:half|third|quarter|percent|root|square|cube) of)[ \t]*[({{\\]*"
+    r"|(?:(?<![<\w/-])\w*[\w)\]}][ ]?[<>]=?|!=|[≈~≠≤≥±]|\\(?:neq?|approx|[lg]eq?|[lg]t|pm|sim)|\b(?:not|than)|n't)[ \t]*"
+    r"|[(\[{][-$0-9., ]*[0-9],[ ]?|(?<!from )(?<![0-9.,$])\$?[0-9][0-9.,]*%? to "  # (12, 7; 12 to 7
+    rf"|\b(?:between|both) \$?[0-9][0-9.,]*%?(?: [a-z]+)? and |[0-9] (?:{LARGER_UNITS}) (?:and )?)\Z"  # 12 hours 7
+)
+CLEANERS = [  # in this order
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"<<[^<>]*>>", ""),  # calculator annotations of GSM8K
+        (r"\\q?quad(?![A-Za-z])|(?<=[0-9{}])~(?=\s?\\?[A-Za-z])", " "),
+        (r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt)|mbox|operatorname)\s?\{([^{}]*)\}", r" \1 "),
+        (r"\^\s?(?:\{\s?\\circ\s?\}|\\circ)(?:[ ]{0,2}[CF])?(?![A-Za-z])|\\(?:left|right|displaystyle)(?![A-Za-z])|\\!", ""),
+        (r"\{,\}|(?<=[0-9])\\,(?=[0-9]{3}(?![0-9]))", ","),
+        (r"\\([%$#&])", r"\1"),
+        (r"\\[()\[\],;: \\]", " "),
+    )
+]
+FRACTIONS = [  # `\dfrac{1}{2}` as 1/2, for numbers only: `16^\frac{1}{2}` is not 16^1/2
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\[dt]?frac\s?(?:\{ ?(-?[0-9.]+) ?\} ?\{ ?([0-9.]+) ?\}|([0-9])([0-9]))(?!\s?[0-9\\({^])", r"<\1\3/\2\4>"),
+        (r"(?<=[0-9])\s?<([0-9.]+/[0-9.]+)>", r" \1"),  # mixed: 2\frac{1}{2}
+        (r"(?<![-0-9])<(-?[0-9.]+/[0-9.]+)>|<([0-9.]+/[0-9.]+)>", r"\1\2"),
+    )
+]
 NULL_GOLDS = {"", "n/a", "na", "nan", "none", "null", "tbd", "?", "-"}
 LATEX = re.compile(r"[\\^{}_√π]")
-# Powers of powers and huge exponents or factorials are rejected at once, before the worker spends its time limit on them.
-TOWER = re.compile(r"\^[\s{(]*[0-9A-Za-z.]+[\s)}]*\^|\^[\s{(]*[0-9]{5}|[0-9]{5}\s*!|![\s)}]*!")
-VAGUE = re.compile(r"\\(?:approx|sim|simeq|cong|l?dots|cdots|neq?|in|text\s?\{\s?or)\b|[≈~]|\.\.\.")
 
 
 def completion_text(completion) -> str:
     """Text of a completion: a str, None (empty) or chat messages, of which the last assistant turn counts; else TypeError."""
+    if isinstance(completion, str):
+        return completion
     messages = [completion] if isinstance(completion, dict) else completion
-    if isinstance(messages, (list, tuple)) and all(isinstance(message, dict) for message in messages):
+    if isinstance(messages, (list, tuple, np.ndarray)) and all(isinstance(message, dict) for message in messages):
         contents = [message.get("content") for message in messages if message.get("role", "assistant") == "assistant"]
         completion = contents[-1] if contents else None
+        if isinstance(completion, (list, tuple, np.ndarray)) and all(isinstance(part, dict) for part in completion):
+            completion = "".join(part.get("text") or "" for part in completion)  # as multimodal chats have it
     if completion is None or isinstance(completion, str):
         return completion or ""
     raise TypeError(f"completion: found {type(completion).__name__} {repr(completion)[:80]}, expected a str or chat messages")
 
 
-def _clean(text: str) -> str:
+def _squeezed(completion) -> str:
+    """Text with runs of spaces made one, so that no run can hide what stands before or after a number."""
+    text = completion_text(completion)
+    return text if text.isascii() and "  " not in text and "\t" not in text else SPACES.sub(" ", text)
+
+
+def _clean(text: str, *, fractions: bool = True) -> str:
     """Text with simple LaTeX and markdown written plainly: `\\dfrac{1}{2}` is 1/2, `5\\text{ cm}` is 5 cm, `**5**` is 5."""
+    if not text.isascii():
+        text = DEGREES.sub("", THIN_SPACE.sub(",", text.translate(SIGNS)))
     if "\\" in text or "{" in text or "<<" in text:
-        for pattern, replacement in CLEANERS.items():
-            text = re.sub(pattern, replacement, text)
-    return text.replace("**", "").replace("°", "")
+        for pattern, replacement in CLEANERS:
+            text = pattern.sub(replacement, text)
+    if fractions and "frac" in text:
+        for pattern, replacement in FRACTIONS:
+            text = pattern.sub(replacement, text)
+    return text.replace("**", "")
 
 
-def _number(match: re.Match | None, text: str, *, whole: bool) -> tuple[str, Fraction] | None:
+def _number(match: re.Match, text: str, *, whole: bool) -> tuple[str, Fraction] | None:
     """Literal and value; None if malformed (3:30, 1/0) or if more than a unit (`whole`) or mathematics follows in `text`."""
-    parts = RATIONAL.fullmatch(match["body"]) if match is not None and len(match["body"]) <= LONGEST_NUMBER else None
+    parts = RATIONAL.fullmatch(match["body"]) if len(match["body"]) <= LONGEST_NUMBER else None
     if parts is None or not (WHOLE_TAIL.fullmatch(text, match.end()) if whole else not CONTINUES.match(text, match.end())):
         return None
-    numerator, denominator = parts[1].replace(",", ""), (parts[2] or "1").replace(",", "")
+    numerator, denominator = (re.sub("[, ]", "", part or "1") for part in parts.groups())
     exponent, signs = match["exponent"] or "0", (match["sign"], match["sign_after_currency"])
     if len(exponent) > 5 or abs(int(exponent)) > LONGEST_NUMBER or not Fraction(denominator) or all(signs):
         return None
@@ -111,13 +150,20 @@ def _number(match: re.Match | None, text: str, *, whole: bool) -> tuple[str, Fra
 def _leading_number(text: str, *, whole: bool) -> tuple[str, Fraction] | None:
     text = re.sub(r"(?<=[0-9])\s?/\s?(?=[0-9])", "/", _clean(text)).strip(" \t\r\n*_\"'")
     text = re.sub(r"^\(([^()]*)\)(?=\W*$)|^\$\s+|^\+(?=[0-9])", r"\1", text)
-    return _number(NUMBER.match(text), text, whole=whole)
+    match = NUMBER.match(text)
+    return None if match is None else _number(match, text, whole=whole)
 
 
 def _last_number(text: str) -> str | None:
+    if len(text) > 2 * WINDOW:  # a digit further back cannot change which number is last
+        last = max(text.rfind(digit) for digit in "0123456789")
+        text = text[max(0, last - WINDOW) : last + WINDOW]
     text = _clean(text)
-    found = _number(([None, *NUMBER.finditer(text)])[-1], text, whole=False)
-    return None if found is None else found[0]
+    matches = deque(NUMBER.finditer(text), maxlen=1)
+    found = _number(matches[0], text, whole=False) if matches else None
+    if found is None or JOINED.search(text[max(0, matches[0].start() - CONTEXT) : matches[0].start()]):
+        return None
+    return found[0]
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -130,15 +176,20 @@ def _answer(segment: str, *, whole: bool = False, prose: bool = False) -> str | 
     """Answer stated by the text of a marker, a box (`whole`) or a phrase (`prose`: the number may stand inside a sentence)."""
     if whole and len(segment) > LONGEST_ANSWER:
         return None
-    segment = segment[:LONGEST_ANSWER].strip().strip("*_`").strip()
+    cut, segment = len(segment) > LONGEST_ANSWER, segment[:LONGEST_ANSWER].strip().strip("*_`").strip()
     # `12 + 7 = 19` and `x = 19` state 19; `x = 5, y = 7` and `y + 3x = 0` state no single value.
     left, _, right = segment.rpartition("=")
     variable = re.fullmatch(r"\W*[A-Za-z](?:_\w|\(\w\))?\s*", left)
-    other = re.search(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|,(?![0-9]{3})|\\(?:[tq]|be|ne)|[<>!]$|\b(?:and|or)\b", left)
+    other = re.search(
+        r"(?<![A-Za-z\\])(?!x [0-9(])[A-Za-z](?![A-Za-z])|,(?![0-9]{3})|\\(?:[tq]|be|ne)|[<>!]$|\b(?:and|or)\b", left
+    )
     stated = right.strip() if right.strip() and (variable or not other) else segment
-    if found := _leading_number(segment, whole=whole) or _leading_number(stated, whole=whole):
+    found = _leading_number(segment, whole=whole)
+    if found is not None or cut:  # the end of a text that was cut may be a part of a number
+        return None if found is None else found[0]
+    if (found := _leading_number(stated, whole=whole)) is not None:
         return found[0]
-    formula = None if whole else re.search(r"\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", segment)
+    formula = None if whole else re.search(r"\$(?![0-9.,]+ [A-Za-z])((?:\\\$|[^$])+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", segment)
     if formula is not None:
         return _answer(next(filter(None, formula.groups())), whole=True)
     if prose and not LATEX.search(segment) and re.match(r"[^0-9]*?[A-Za-z]{2}", segment):
@@ -161,10 +212,10 @@ def _last_box(text: str) -> str | None:
 
 def extract_strict(completion) -> str | None:
     """Answer after the first `####`, else in the last balanced `\\boxed{}`, else None."""
-    text = completion_text(completion)
+    text = _squeezed(completion)
     marker = MARKER.search(text)
-    if marker is not None:
-        text = re.split(r"\n|(?<!\\);|####", text[marker.end() : marker.end() + LONGEST_ANSWER], maxsplit=1)[0]
+    if marker is not None:  # one character more, so that a cut is seen
+        text = re.split(r"\n|(?<!\\);|####", text[marker.end() : marker.end() + LONGEST_ANSWER + 1], maxsplit=1)[0]
     box = _last_box(text) if "\\boxed" in text else None
     if box is not None or marker is None:
         return None if box is None else _answer(box, whole=True)
@@ -174,7 +225,7 @@ def extract_strict(completion) -> str | None:
 
 def extract(completion) -> str | None:
     """The stated answer without commas, currency and unit (`The answer is $1,234.` gives `1234`), or None."""
-    text = completion_text(completion)
+    text = _squeezed(completion)
     if "####" in text or ("\\boxed" in text and _last_box(text) is not None):
         return extract_strict(text)
     phrases = list(PHRASE.finditer(text))
@@ -183,9 +234,9 @@ def extract(completion) -> str | None:
 
 def gold_answer(text) -> str | None:
     """Final answer of a gold column (`...#### 18` gives `18`, 5.0 gives `5`); None if unusable: `see figure 3` is not 3."""
-    if not isinstance(text, (str, numbers.Real)) or isinstance(text, bool) or str(text).strip().lower() in NULL_GOLDS:
+    if not isinstance(text, (str, numbers.Real, Decimal)) or isinstance(text, bool) or str(text).strip().lower() in NULL_GOLDS:
         return None
-    text = str(int(text)) if isinstance(text, float) and text.is_integer() else str(text).strip()
+    text = str(int(text)) if isinstance(text, (float, np.floating)) and float(text).is_integer() else str(text).strip()
     phrases = list(PHRASE.finditer(text))
     if "####" in text or "\\boxed" in text:
         answer = extract_strict(text)
@@ -198,7 +249,8 @@ def gold_answer(text) -> str | None:
     bare = re.sub(r"\\(?:text|mathrm|mbox|begin|end)\s?\{[^{}]*\}|\\[A-Za-z]+", " 1 ", answer)
     # One or two glued letters (xy, AB) are variables; longer words are prose, unless they name a function.
     prose = re.search(rf"\b(?!(?:{FUNCTIONS})\b)(?:[A-Za-z]{{3,}}|no|is|it|in|an|at|as|on|of|by|we|he)\b", bare)
-    usable = prose is None and re.search(r"[0-9A-Za-z]", bare) and ("\\" in answer or " or " not in answer)
+    reference = re.search(r"\b(?:see|figure|fig|page|diagram)\b|^[$]?[0-9.,]+\s?[-–]\s?[$]?[0-9.,]+$", answer, re.IGNORECASE)
+    usable = not prose and not reference and re.search(r"[0-9A-Za-z]", bare) and ("\\" in answer or " or " not in answer)
     return answer if usable and answer.lower() not in NULL_GOLDS else None
 
 
@@ -217,84 +269,27 @@ def _agrees(stated: str | None, answer) -> bool:
         return False
     if gold_value is not None and (value := parse_number(stated)) is not None:
         return value == gold_value
-    plain_stated, plain_gold = (re.sub(r"[\s$%]+", " ", _clean(text)).strip(" .") for text in (stated, gold))
+    plain_stated, plain_gold = (re.sub(r"[\s$%]+", " ", _clean(text, fractions=False)).strip(" .") for text in (stated, gold))
     if plain_stated.replace(" ", "") == plain_gold.replace(" ", ""):
         return gold_value is None
-    # An unevaluated `12 + 7` is no answer to 19: only LaTeX or a symbolic gold asks for mathematics.
-    refused = TOWER.search(stated) or (VAGUE.search(stated) and not VAGUE.search(gold))
-    return bool(not refused and (gold_value is None or LATEX.search(stated))) and WORKER.ask(plain_stated, plain_gold)
+    if gold_value is not None and not LATEX.search(stated):
+        return False  # an unevaluated `12 + 7` is no answer to 19: only LaTeX or a symbolic gold asks for mathematics
+    return same_mathematics(plain_stated, plain_gold)
+
+
+def _verdict(stated: str | None, answer) -> bool:
+    try:
+        return _agrees(stated, answer)
+    except TypeError:  # a list or dict, which the cache cannot hold
+        _gold.__wrapped__(answer)
+        raise
 
 
 def verify(completion, answer) -> bool:
     """True if `completion` states `answer` (a str, an int, or a full solution). Raises ValueError for an unusable gold."""
-    return _agrees(extract(completion), answer)
+    return _verdict(extract(completion), answer)
 
 
 def verify_strict(completion, answer) -> bool:
     """As `verify`, but only a `####` marker or a balanced `\\boxed{}` counts."""
-    return _agrees(extract_strict(completion), answer)
-
-
-class _Worker:
-    """A `math-verify` process, started at first use: a line of JSON in, a line out, one request at a time from any thread."""
-
-    def __init__(self):
-        self.lock, self.process = threading.Lock(), None
-
-    def stop(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
-            self.process = None
-
-    def _line(self, seconds: float) -> bytes:
-        """One line of the worker, which writes it in one piece; b"" when it died or took longer."""
-        poller = select.poll()
-        poller.register(self.process.stdout, select.POLLIN)
-        return os.read(self.process.stdout.fileno(), 64) if poller.poll(seconds * 1000) else b""
-
-    def ask(self, stated: str, gold: str) -> bool:
-        reply = b""
-        with self.lock, contextlib.suppress(BrokenPipeError):
-            try:
-                if self.process is None:
-                    command = [sys.executable, "-m", "lad_utils.verifier", "--worker"]
-                    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-                    self.process = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[1], bufsize=0, **pipes)
-                    if self._line(60) != b"ready\n":
-                        raise RuntimeError("verifier worker: it did not start, expected `ready`; is math-verify installed?")
-                self.process.stdin.write(json.dumps([stated, gold]).encode() + b"\n")
-                reply = self._line(WORKER_SECONDS)
-            finally:
-                if not reply:  # also on an interrupt: a late reply must never meet the next request
-                    self.stop()
-        return reply == b"true\n"
-
-
-WORKER = _Worker()
-atexit.register(WORKER.stop)
-os.register_at_fork(after_in_child=WORKER.__init__)  # a forked child must not share pipes or a held lock
-
-
-def _serve() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (WORKER_BYTES, WORKER_BYTES))
-    from math_verify import LatexExtractionConfig, parse
-    from math_verify import verify as sympy_verify
-
-    latex = [LatexExtractionConfig(boxed_match_priority=0)]
-    read = functools.partial(parse, extraction_config=latex, fallback_mode="no_fallback", parsing_timeout=None)
-    sympy_verify(read(r"$\frac{1}{2}$"), read("$0.5x$"))  # pays the first call's set-up before the clock runs
-    os.write(1, b"ready\n")  # one write a line, so that the other side reads whole lines
-    for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, WORKER_CPU_SECONDS)  # SIGPROF kills it, so it dies without its parent, too
-        try:
-            stated, gold = (read(f"${text}$") for text in json.loads(line))
-            agrees = bool(stated and gold and sympy_verify(gold, stated, float_rounding=12, timeout_seconds=None))
-        except Exception:
-            agrees = False
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        os.write(1, b"true\n" if agrees else b"false\n")
-
-
-if __name__ == "__main__" and sys.argv[1:] == ["--worker"]:
-    _serve()
+    return _verdict(extract_strict(completion), answer)

@@ -262,7 +262,7 @@ def test_coverage_and_its_controls_recompute_from_votes(tables, votes):
 def test_zeros_are_classed_by_their_counts_and_agree_with_the_votes(tables, votes):
     zeros = tables["zeros"]
     assert (zeros.kind == classify_zeros(zeros.strict, zeros.flexible, zeros.truncated, zeros.k)).all()
-    clean = votes[(votes.arm == "main") & (votes.cohort == "random")].drop_duplicates(["task_id", "parsed", "reward"])
+    clean = votes[(votes.arm == "main") & (votes.cohort == "random")].drop_duplicates(["task_id", "parsed", "formatted", "truncated", "reward"])
     right = clean.assign(right=clean.reward * clean["count"]).groupby("task_id").right.sum()
     full = zeros[zeros.budget == "full"].set_index("task_id").flexible
     assert (full[right.index] == right).all()
