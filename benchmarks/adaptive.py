@@ -22,14 +22,16 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom, norm
 
-from lad_utils import adaptive
+from lad_utils import adaptive, reliability
 from lad_utils.energy import empirical_bayes_energy, fit_beta_prior, unbiased_energy
 
 
 def studied(folder: Path) -> dict[str, tuple]:
     """(correct, k, weights, diversity) by name."""
     tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("judgements", "cohorts", "scores")]
-    found = {arm: adaptive.cohort_items(*tables, arm=arm)[1:] for arm in ("main", "mixture") if (tables[1]["arm"] == arm).any()}
+    found = {
+        arm: reliability.cohort_items(*tables, arm=arm)[1:] for arm in ("main", "mixture") if (tables[1]["arm"] == arm).any()
+    }
     return found | {"drawn mixtures": drawn_mixtures(*found["main"], n_cohorts=48, rng=np.random.default_rng(0))}
 
 

@@ -14,7 +14,6 @@ import pandas as pd
 from scipy.special import comb
 from scipy.stats import norm, rankdata
 
-from lad_utils.cohorts import CONTROLS
 from lad_utils.energy import unbiased_energy
 from lad_utils.validation import entry
 
@@ -235,29 +234,6 @@ def rank_cohorts(
     full = last.k.sum() >= budget or (last.k >= max_k).all()
     stopped = "decided" if last.probability >= confidence else "budget spent" if full else "no rollout tells the rest apart"
     return Ranking(table, last.correct, last.k, last.probability, stopped)
-
-
-def cohort_items(judgements, cohorts, scores, *, arm: str) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(names, correct (N,), k (N,), weights (C, N), diversity (C,)) of the cohorts of `arm` but controls, from study tables.
-
-    An item is a distinct (task_id, answer, verifier); its copies must hold the same counts.
-    """
-    rows = cohorts[(cohorts["arm"] == arm) & ~cohorts["cohort"].isin(CONTROLS)]
-    judged = judgements[judgements["arm"] == arm]
-    judged = (
-        judged.assign(correct=judged["reward"] * judged["count"]).groupby(["cohort", "position"])[["correct", "count"]].sum()
-    )
-    rows = rows.join(judged, on=["cohort", "position"])
-    items = rows.groupby(["task_id", "answer", "verifier"], sort=False)
-    if rows["count"].isna().any() or (items[["correct", "count"]].nunique() > 1).any(axis=None):
-        raise ValueError(f"adaptive: arm {arm!r} has positions without judgements, or copies of an item that differ in counts")
-    (cohort, names), item, counts = pd.factorize(rows["cohort"]), items.ngroup().to_numpy(), items[["correct", "count"]].first()
-    weights = np.zeros((len(names), len(counts)))
-    np.add.at(weights, (cohort, item), 1)
-    sizes = weights.sum(axis=1)
-    vendi = scores[(scores["arm"] == arm) & (scores["metric"] == "vendi")].set_index("cohort")["value"]
-    correct, k = counts.to_numpy(dtype=np.int64).T
-    return list(names), correct, k, weights / sizes[:, None], vendi[names].to_numpy() / sizes
 
 
 def replay(correct, k, *, rng: np.random.Generator) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:

@@ -234,7 +234,10 @@ def size_lifts(runs: pd.DataFrame) -> Figure:
         axes.scatter(rows["distinct"], 100 * rows["lift"], color=shade, s=12, alpha=0.6)
     axes.axhline(0, color="0.3", linewidth=0.8)
     axes.set(xscale="log", xlabel="distinct tasks", ylabel="measured lift (points)")
-    axes.legend(frameon=False, fontsize=8)
+    distinct = sorted(runs["distinct"].unique())
+    axes.set_xticks(distinct, [f"{d:.0f}" for d in distinct], minor=False)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=3)
+    axes.margins(y=0.15)
     return figure
 
 
@@ -263,6 +266,7 @@ def fewer_rollouts(curves: pd.DataFrame) -> Figure:
                 stops["rollouts_per_task"], stops["spearman"], marker="*", s=70, color="black", zorder=4, label="stops itself"
             )
             axes.set(xscale="log", ylim=(max(0.4, mine["spearman_low"].min() - 0.02), 1.005))
+            axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"], minor=False)
             axes.set_title(
                 f"{arm}: {'one half against the other' if clean else 'against all rollouts'}", fontsize=9, loc="left"
             )

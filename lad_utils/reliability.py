@@ -124,23 +124,28 @@ def _pairs(rows: pd.DataFrame, other: str):
     )
 
 
-def cohort_items(solved: pd.DataFrame, cohorts: pd.DataFrame, scores: pd.DataFrame, *, arm: str, beta: float) -> tuple:
-    """(correct, k, weights, diversity) of an arm's distinct items, as `adaptive` takes them.
+def cohort_items(judgements: pd.DataFrame, cohorts: pd.DataFrame, scores: pd.DataFrame, *, arm: str, beta: float = 1) -> tuple:
+    """(names, correct (N,), k (N,), weights (C, N), diversity (C,)) of the cohorts of `arm` but controls, for `adaptive`.
 
-    An item is a (task_id, label, verifier), whose rollouts all cohorts that hold it share. `solved`: rollouts.counts.
+    An item is a distinct (task_id, answer, verifier), whose rollouts all cohorts that hold it share; its copies must hold the
+    same counts. `judgements`: one row a rollout, or votes with a `count`.
     """
-    rows = solved[solved["arm"] == arm].merge(cohorts, on=["arm", "cohort", "position", "task_id"])
-    item, keys = pd.factorize(pd.MultiIndex.from_frame(rows[["task_id", "answer", "verifier"]]))
-    cohort, names = pd.factorize(rows["cohort"])
-    weights = np.zeros((len(names), len(keys)))
-    np.add.at(weights, (cohort, item), 1.0)
-    first = np.unique(item, return_index=True)[1]
-    correct, k = rows["correct"].to_numpy()[first], rows["k"].to_numpy()[first]
-    if k.min() != k.max():
-        raise ValueError(f"cohort_items: tasks have {k.min()} to {k.max()} rollouts, expected the same number everywhere")
-    wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value").loc[names]
+    rows = cohorts[(cohorts["arm"] == arm) & ~cohorts["cohort"].isin(CONTROLS)]
+    judged = judgements[judgements["arm"] == arm]
+    judged = judged.assign(count=judged.get("count", 1))
+    judged = judged.assign(correct=judged["reward"] * judged["count"])
+    judged = judged.groupby(["cohort", "position"])[["correct", "count"]].sum()
+    rows = rows.join(judged, on=["cohort", "position"])
+    items = rows.groupby(["task_id", "answer", "verifier"], sort=False)
+    if rows["count"].isna().any() or (items[["correct", "count"]].nunique() > 1).any(axis=None):
+        raise ValueError(f"cohort_items: arm {arm!r} has positions without judgements, or copies that differ in counts")
+    (cohort, names), item, counts = pd.factorize(rows["cohort"]), items.ngroup().to_numpy(), items[["correct", "count"]].first()
+    weights = np.zeros((len(names), len(counts)))
+    np.add.at(weights, (cohort, item), 1)
     sizes = weights.sum(axis=1)
-    return correct, int(k[0]), weights / sizes[:, None], (wide["vendi"].to_numpy() / sizes) ** beta
+    vendi = scores[(scores["arm"] == arm) & (scores["metric"] == "vendi")].set_index("cohort")["value"]
+    correct, k = counts.to_numpy(dtype=np.int64).T
+    return list(names), correct, k, weights / sizes[:, None], (vendi[names].to_numpy() / sizes) ** beta
 
 
 def fewer_entries(curves: pd.DataFrame) -> list[dict]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import beta as beta_function
 from scipy.stats import beta, binom, kendalltau, norm, spearmanr
 
-from lad_utils import adaptive
+from lad_utils import adaptive, reliability
 from lad_utils.energy import unbiased_energy
 
 REFERENCE = Path(__file__).parents[1] / "outputs" / "reference" / "micro"
@@ -506,7 +506,7 @@ def small_tables():
 
 
 def test_items_are_distinct_tasks_with_a_label_shared_by_cohorts_and_weighted_by_copies():
-    names, correct, k, weights, diversity = adaptive.cohort_items(*small_tables(), arm="main")
+    names, correct, k, weights, diversity = reliability.cohort_items(*small_tables(), arm="main")
     assert names == ["a", "b"]
     assert (correct.tolist(), k.tolist(), weights.tolist()) == ([1, 3], [4, 4], [[1, 0], [0.5, 0.5]])
     assert diversity.tolist() == [0.5, 0.75]
@@ -516,12 +516,12 @@ def test_copies_with_different_counts_are_an_error():
     judgements, cohorts, scores = small_tables()
     judgements.loc[0, "count"] = 2
     with pytest.raises(ValueError, match="copies of an item that differ in counts"):
-        adaptive.cohort_items(judgements, cohorts, scores, arm="main")
+        reliability.cohort_items(judgements, cohorts, scores, arm="main")
 
 
 def test_items_of_the_published_study_give_its_published_lad():
     tables = {name: pd.read_parquet(REFERENCE / f"{name}.parquet") for name in ("judgements", "cohorts", "scores")}
-    names, correct, k, weights, diversity = adaptive.cohort_items(**tables, arm="main")
+    names, correct, k, weights, diversity = reliability.cohort_items(**tables, arm="main")
     scores = tables["scores"]
     published = scores[(scores["arm"] == "main") & (scores["metric"] == "lad")].set_index("cohort")["value"][names]
     assert len(names) == 19

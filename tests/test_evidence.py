@@ -262,7 +262,7 @@ def test_coverage_and_its_controls_recompute_from_votes(tables, votes):
 def test_zeros_are_classed_by_their_counts_and_agree_with_the_votes(tables, votes):
     zeros = tables["zeros"]
     assert (zeros.kind == classify_zeros(zeros.strict, zeros.flexible, zeros.truncated, zeros.k)).all()
-    clean = votes[(votes.arm == "main") & (votes.cohort == "random")].drop_duplicates(["task_id", "parsed", "formatted", "truncated", "reward"])
+    clean = votes[(votes.arm == "main") & (votes.cohort == "random")]  # no task of it stands there twice
     right = clean.assign(right=clean.reward * clean["count"]).groupby("task_id").right.sum()
     full = zeros[zeros.budget == "full"].set_index("task_id").flexible
     assert (full[right.index] == right).all()
@@ -270,10 +270,8 @@ def test_zeros_are_classed_by_their_counts_and_agree_with_the_votes(tables, vote
 
 
 def test_the_curve_of_fewer_rollouts_is_what_a_fresh_replay_gives(tables, votes):
-    main = votes[votes.arm == "main"].assign(right=lambda t: t.reward * t["count"])
-    solved = main.groupby(["arm", "cohort", "position", "task_id"], sort=False)[["right", "count"]].sum().reset_index()
-    solved = solved.rename(columns={"right": "correct", "count": "k"})
-    items = cohort_items(solved, tables["cohorts"], tables["scores"], arm="main", beta=STUDY.beta)
+    _, correct, k, weights, diversity = cohort_items(votes, tables["cohorts"], tables["scores"], arm="main", beta=STUDY.beta)
+    items = correct, int(k[0]), weights, diversity
     again = replay_curve(*items, n_replays=8, rng=np.random.default_rng(99)).set_index(["method", "setting"])
     curves = tables["fewer_rollouts"]
     stored = curves[(curves.arm == "main") & ~curves.clean].set_index(["method", "setting"]).loc[again.index]
