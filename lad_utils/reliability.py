@@ -138,7 +138,7 @@ def cohort_items(judgements: pd.DataFrame, cohorts: pd.DataFrame, scores: pd.Dat
     rows = rows.join(judged, on=["cohort", "position"])
     items = rows.groupby(["task_id", "answer", "verifier"], sort=False)
     if rows["count"].isna().any() or (items[["correct", "count"]].nunique() > 1).any(axis=None):
-        raise ValueError(f"cohort_items: arm {arm!r} has positions without judgements, or copies that differ in counts")
+        raise ValueError(f"cohort_items: arm {arm!r} has copies of an item that differ in counts, or none")
     (cohort, names), item, counts = pd.factorize(rows["cohort"]), items.ngroup().to_numpy(), items[["correct", "count"]].first()
     weights = np.zeros((len(names), len(counts)))
     np.add.at(weights, (cohort, item), 1)
