@@ -125,6 +125,14 @@ def reliability(found: dict[str, dict]) -> str:
                 lines.append(
                     f"Share of the rollouts that gives 98% of full agreement with {versus}, {label}: {', '.join(told)}."
                 )
+    stops = [
+        f"{label} after {e['value']:.1f} rollouts a task"
+        for arm, label in (("main", "designed cohorts"), ("mixture", "mixtures"))
+        if (e := found.get(f"fewer_rollouts.{arm}.adaptive_90.rollouts_per_task"))
+    ]
+    lines.append(
+        f"Adaptive sampling stops by itself, at 90% confidence in the order, or with its rollouts spent: {', '.join(stops)}."
+    )
     for name in ("clean_twin", "labels_wrong_30", "labels_wrong_60"):
         if e := found.get(f"faults.{name}.noise_rate"):
             told = f"noise rate from rollouts alone {_percent(e)}"
@@ -147,12 +155,14 @@ def reliability(found: dict[str, dict]) -> str:
     told = ", ".join(f"{e['name'].split('.', 2)[2].rsplit('.', 1)[0].split(' ', 1)[1]} {shown(e, 1)}" for e in halves)
     lines.append(f"Distinct tasks that give half of the attainable lift, published runs: {told}.")
     if found["size.log_distinct"]["value"] is not None:
-        q2 = {n: shown(found[f"size.held_out_q2.{n}"]) for n in ("lad", "lad_and_size")}
+        which = ("lad", "lad_and_size", "designed.lad", "designed.lad_and_size")
+        q2 = {n: shown(found[f"size.held_out_q2.{n}"]) for n in which}
         lines.append(
             "Our runs that vary size alone: e times the visits of each task adds "
             f"{points(found['size.log_visits'])}, e times the distinct tasks at the same number of steps "
             f"{points(found['size.log_distinct_at_fixed_steps'])}. Lift held out by family over these and designed cohorts, "
-            f"Q²: {q2['lad']} from LAD alone, {q2['lad_and_size']} with size terms."
+            f"Q²: {q2['lad']} from LAD alone, {q2['lad_and_size']} with size terms; over the designed ones, all of as many "
+            f"steps, {q2['designed.lad']} and {q2['designed.lad_and_size']}."
         )
     names = {"coverage": "coverage", "coverage_flat": "with K=1", "coverage_shuffled": "with shuffled embeddings", "lad": "LAD"}
     told = ", ".join(f"{label} {shown(found[f'transfer.{m}.rho'])}" for m, label in names.items())

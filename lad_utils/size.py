@@ -51,8 +51,8 @@ def build_size_cohorts(study: Study, pool: pd.DataFrame) -> pd.DataFrame:
 def size_groups(published: pd.DataFrame) -> pd.DataFrame:
     """Rows of published lifts where one study varied the number of tasks: columns study, group, n_tasks, lift, with >= 3 sizes.
 
-    A group is one paper, base model, benchmark and recipe (the cohort's name less its number); `study` is the paper, since
-    groups of a paper share runs and so are not independent.
+    A group is one paper, base model, benchmark and recipe: the cohort's name less its number, but for One-Shot RLVR, whose
+    cohorts are named after examples and share one recipe. `study` is the paper, since groups of a paper share runs.
     """
     rows = published[published["property"].str.contains(r"\bsize\b", na=False)].copy()
     rows["n_tasks"], rows["lift"] = (pd.to_numeric(rows[c], errors="coerce") for c in ("n_tasks", "lift"))

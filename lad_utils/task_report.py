@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from lad_utils.diversity import normalise_rows
+from lad_utils.diversity import near_duplicates, normalise_rows
 from lad_utils.energy import empirical_bayes_energy, empirical_bayes_sd, fit_beta_prior, task_energies
 from lad_utils.tasks import fold_prompt
 
@@ -53,9 +53,10 @@ def task_report(tasks: pd.DataFrame, embeddings, *, gamma: float = 1, beta: floa
 
     `tasks`: task_id, prompt, correct, k (and `line` if it came from a file); `embeddings`: (n, d) in the same order;
     `suspicion`: posterior probability that a label is wrong, shape (n,), NaN where nothing could be told, or None. Columns:
-    task_id, line, pull, pass_rate,
-    energy and energy_se (posterior mean and sd, which do not claim certainty after k failures), headroom, copies, repeats (the
-    task_id of the first task with that prompt), suspicion, verdict, why.
+    task_id, line, pull, pass_rate, energy and energy_se (posterior mean and sd, which do not claim certainty after k failures),
+    headroom, copies, repeats (the task_id of the first task with that prompt), similar_to and similarity (the earlier task
+    nearest in wording: near_duplicates; no ground for a verdict, since templates differ in a number alone), suspicion, verdict,
+    why.
     """
     correct, k = tasks["correct"].to_numpy(), tasks["k"].to_numpy()
     prompts = tasks["prompt"].map(fold_prompt)
@@ -73,6 +74,9 @@ def task_report(tasks: pd.DataFrame, embeddings, *, gamma: float = 1, beta: floa
     first = tasks["task_id"].groupby(prompts).transform("first").to_numpy()
     repeated = prompts.duplicated().to_numpy()
     report["repeats"] = np.where(repeated, first, "")
+    near = near_duplicates(tasks["prompt"].tolist())
+    report["similar_to"] = np.where(near["earlier"] >= 0, tasks["task_id"].to_numpy()[near["earlier"]], "")
+    report["similarity"] = near["similarity"].to_numpy()
     report["suspicion"] = 0.0 if suspicion is None else np.asarray(suspicion, dtype=float)
     untold = report["suspicion"].isna()
     report["suspicion"] = report["suspicion"].fillna(0.0)

@@ -101,3 +101,17 @@ def test_value_and_interval_tell_the_same_value_from_two_rollouts_on():
         value, low, high = score.lad_interval(correct, k, np.eye(k + 1))
         assert low < value == score.lad(correct, k, np.eye(k + 1)) < high
     assert score.lad([1, 2], 3, np.eye(2)) == pytest.approx((2 / 6 + 0) / 2)
+
+
+def test_the_energy_interval_is_the_jackknifes_where_the_estimate_is_unbiased():
+    correct, ids = np.array([3, 5, 2, 5, 7]), list("abcbd")
+    expected = score.mean_interval(unbiased_energy, correct, 8, ids)
+    assert score.energy_interval(correct, 8, task_ids=ids) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("k", "gamma"), [(2, 1), (3, 1), (8, 1), (8, 0.5)])
+def test_intervals_are_as_wide_as_the_estimate_scatters_and_not_much_wider(k, gamma):
+    rng, p = np.random.default_rng(6), np.random.default_rng(7).beta(1, 1.5, 256)
+    drawn = np.array([score.energy_interval(rng.binomial(k, p), k, gamma) for _ in range(200)])
+    half, scatter = np.mean(drawn[:, 2] - drawn[:, 1]) / 2, 1.96 * drawn[:, 0].std()
+    assert 0.85 < half / scatter < 1.5  # the jackknife errs on the wide side

@@ -71,6 +71,14 @@ def test_prompts_that_differ_in_an_operator_alone_are_two_tasks(tasks):
     assert (report.repeats == "").all()
 
 
+def test_a_near_duplicate_is_named_and_kept(tasks):
+    text = "A baker sells {} loaves every morning and half as many in the afternoon. How many a week?"
+    prompts = [text.format(12), "two pears", text.format(13), *tasks.prompt[3:]]
+    report = task_report(tasks.assign(prompt=prompts), np.eye(6)).set_index("task_id")
+    assert report.similar_to.to_dict() == {"a": "", "b": "", "c": "a", "d": "", "e": "", "f": ""}
+    assert 0.7 <= report.similarity["c"] < 1 and report.similarity["a"] == 0 and report.verdict["c"] == "keep"
+
+
 def test_no_task_has_a_certain_energy_and_nothing_is_undefined(tasks):
     report = task_report(tasks, np.eye(6))
     assert (report.energy_se > 0).all() and report.notna().all().all()

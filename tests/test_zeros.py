@@ -8,7 +8,7 @@ from lad_utils import zeros
 
 
 def test_kinds_of_zeros_by_hand():
-    strict, flexible, truncated, k = [0, 0, 0, 0, 1], [2, 0, 0, 0, 1], [8, 8, 4, 3, 0], [8] * 5
+    strict, flexible, truncated, k = [0, 0, 0, 0, 1], [1, 0, 0, 0, 1], [8, 8, 4, 3, 0], [8] * 5
     assert zeros.classify_zeros(strict, flexible, truncated, k).tolist() == ["format", "budget", "budget", "unsolved", ""]
 
 
