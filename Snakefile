@@ -26,7 +26,7 @@ workdir: str(OUT)
 
 
 wildcard_constraints:
-    arm="main|causal|size",
+    arm="main|causal|size|mixture",
     cohort="[^/]+",
 
 

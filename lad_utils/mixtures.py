@@ -15,6 +15,10 @@ DUPLICATION_ALPHA = (3.0, 1.0, 0.5)  # Dirichlet parameters over COPIES, in slot
 LABEL_ALPHA = (3.0, 1.0)  # over (clean, wrong): a quarter wrong on average
 
 
+def mixture_names(n: int) -> list[str]:
+    return [f"mixture_{index:02d}" for index in range(n)]
+
+
 def mixture_weights(index: int, *, skills: list[str], world_seed: int) -> tuple[dict[str, np.ndarray], np.random.Generator]:
     """Dirichlet weights of mixture `index` (difficulty, skill, copies, labels) and the generator that goes on drawing."""
     rng = np.random.default_rng([world_seed, 9, index])
@@ -52,7 +56,7 @@ def build_mixtures(n: int, pool: pd.DataFrame, *, size: int, world_seed: int) ->
     Copies of a task share its label, right or wrong.
     """
     skills, tables = sorted(pool["operations"].unique()), []
-    for index in range(n):
+    for index, name in enumerate(mixture_names(n)):
         weights, rng = mixture_weights(index, skills=skills, world_seed=world_seed)
         numbers = _numbers_of_tasks(weights["copies"], size)
         members = _draw(pool, sum(numbers), weights, skills, rng)
@@ -62,5 +66,5 @@ def build_mixtures(n: int, pool: pd.DataFrame, *, size: int, world_seed: int) ->
             np.repeat(np.arange(len(times)), times)
         ]
         rows = rows.iloc[rng.permutation(size)].reset_index(drop=True)
-        tables.append(cohort_rows(f"mixture_{index:02d}", rows["task_id"], rows["answer"], arm="mixture", family="mixture"))
+        tables.append(cohort_rows(name, rows["task_id"], rows["answer"], arm="mixture", family="mixture"))
     return pd.concat(tables, ignore_index=True) if tables else cohort_rows("", [], [], arm="mixture", family="mixture")

@@ -189,6 +189,7 @@ def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> s
     """Digest of all that a run's result depends on, besides its seed."""
     elsewhere = {"study", "cohorts", "causal_cohorts", "seeds", "causal_seeds", "engine", "replay_folder", "mixtures"}
     elsewhere |= {"replays", "n_target", "k_zeros", "tight_max_new_tokens", "size_draws", "size_distinct", "size_steps"}
+    elsewhere |= {"mixture_seeds", "n_fresh", "k_draws", "cool_temperatures", "pretraining"}  # the base's digest is in
     settings = [study.model_dump(exclude=elsewhere), base_digest(study)]
     rows = cohort[["prompt", "answer", "verifier"]].to_numpy().tolist()
     asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()
@@ -196,10 +197,18 @@ def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> s
 
 
 def run(
-    study: Study, cohort: pd.DataFrame, questions: pd.DataFrame, base: dict[str, pd.DataFrame], *, seed: int, folder: Path
+    study: Study,
+    cohort: pd.DataFrame,
+    questions: pd.DataFrame,
+    base: dict[str, pd.DataFrame],
+    *,
+    seed: int,
+    folder: Path,
+    fresh: pd.DataFrame,
 ) -> dict:
     """Train and evaluate one (arm, cohort, seed); files go to `folder`, run.json last.
 
+    `fresh` are further questions, which no lift counts: their right answers go to `fresh_questions` where there are any.
     A finished run is read, not repeated, unless parameters, base model, cohort or questions differ from those it was made with.
     """
     done, recipe = Path(folder) / "run.json", run_recipe(study, cohort, questions)
@@ -214,6 +223,9 @@ def run(
     trained = time.monotonic()
     engine = transformers_engine(model.eval(), tokenizer, sampler_of(study))
     after = {v: evaluate(engine, questions, k=study.k_eval, seed=trained_with + 1, greedy=v == "greedy") for v in VARIANTS}
+    if len(fresh):
+        again = evaluate(engine, fresh, k=study.k_eval, seed=trained_with + 2)
+        write_table(Path(folder) / "fresh_questions.parquet", again.drop(columns="tokens").assign(run_id=run_id))
     pairs = pd.concat([pair(base[v], after[v], run_id=run_id, variant=v) for v in VARIANTS], ignore_index=True)
     for table_name, table in (("groups", groups), ("steps", steps), ("eval_questions", pairs)):
         write_table(Path(folder) / f"{table_name}.parquet", table.assign(run_id=run_id))
@@ -264,7 +276,8 @@ def arm_recipe(study: Study, arm: str, cohort: str) -> tuple[Study, list[int]]:
     """(the study whose recipe a cohort is trained with, its seeds): only the arm `size` has steps of its own."""
     if arm == "size":
         return study.model_copy(update={"grpo_steps": size_of(cohort).steps}), [0]
-    return study, study.seeds if arm == "main" else study.causal_seeds
+    seeds = {"main": study.seeds, "causal": study.causal_seeds, "mixture": study.mixture_seeds}
+    return study, seeds[arm]
 
 
 def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:

@@ -34,6 +34,7 @@ class Study(BaseModel):
     world_seed: Annotated[int, Field(ge=0)]  # the one seed: tasks, cohorts, rollouts and training all derive from it
     base_model: str  # the shipped checkpoint: a folder, relative to the repository
     retrain_base: bool
+    pretraining: Literal["elicit", "gaps"]  # text with wrong solutions, or with rare verbs
     pretrain_steps: Positive
     pretrain_batch_size: Positive
     pretrain_learning_rate: Rate
@@ -60,6 +61,9 @@ class Study(BaseModel):
     k_score: Annotated[int, Field(ge=5)]
     replays: Positive  # of stored rollouts, for the curve of agreement against rollouts spent
     n_target: Annotated[int, Field(ge=2)]  # questions of the split `target`, the benchmark side of transfer-aware scores
+    n_fresh: Annotated[int, Field(ge=0)]  # further questions, drawn after these, on which problem-level findings are tried again
+    k_draws: Positive  # rollouts of each question in each of three independent base draws
+    cool_temperatures: list[Annotated[float, Field(gt=0, le=2)]]  # at which the base takes the evaluation, untrained
     k_zeros: Positive  # further rollouts of each task that k_score rollouts never solved
     tight_max_new_tokens: Positive  # the length budget under which zeros are told apart by kind
     n_eval: Annotated[int, Field(ge=2)]
@@ -67,6 +71,7 @@ class Study(BaseModel):
     # GRPO
     seeds: Annotated[list[int], Field(min_length=1)]
     causal_seeds: list[int]
+    mixture_seeds: list[int]  # of the mixtures; empty where these are scored, but not trained
     size_draws: Annotated[int, Field(ge=0)]  # how often the arm that varies distinct tasks and steps is drawn; 0 for none
     size_distinct: list[Positive]
     size_steps: list[Positive]
@@ -116,7 +121,7 @@ class Study(BaseModel):
         unknown = [n for n in [*self.cohorts, *self.causal_cohorts] if n not in FAMILY]
         if unknown:
             raise ValueError(f"cohorts: {unknown[0]!r} is unknown; cohorts: {', '.join(FAMILY)}")
-        for name in ("cohorts", "causal_cohorts", "seeds", "causal_seeds", "size_distinct", "size_steps"):
+        for name in ("cohorts", "causal_cohorts", "seeds", "causal_seeds", "mixture_seeds", "size_distinct", "size_steps"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name} lists the same entry twice: {values}")

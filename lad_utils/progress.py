@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from lad_utils.mixtures import mixture_names
 from lad_utils.params import Study
 from lad_utils.size import size_cohort_names
 
@@ -49,6 +50,7 @@ NEEDS = {
 def oracle_jobs(study: Study) -> list[tuple[str, str]]:
     """(arm, cohort) of every training job of a study; a job trains all seeds of its cohort."""
     arms = {"main": study.cohorts, "causal": study.causal_cohorts, "size": size_cohort_names(study)}
+    arms["mixture"] = mixture_names(study.mixtures) if study.mixture_seeds else []
     return [(arm, cohort) for arm, cohorts in arms.items() for cohort in cohorts]
 
 
