@@ -18,6 +18,7 @@ from lad_utils.runs import study_dir
 STUDY = load_study(config.get("study", "smoke"))
 OUT = study_dir(STUDY).resolve()
 ORACLE = [f"runs/{arm}/{cohort}/run.json" for arm, cohort in oracle_jobs(STUDY)]
+LARGER = ["larger/model.safetensors"] if STUDY.larger_model else []
 CAUSAL = ["causal.json"] if STUDY.causal_cohorts else []
 
 
@@ -26,7 +27,7 @@ workdir: str(OUT)
 
 
 wildcard_constraints:
-    arm="main|causal|size|mixture",
+    arm="main|short|causal|size|mixture",
     cohort="[^/]+",
 
 
@@ -74,6 +75,7 @@ rule base:
     output:
         "base/model.safetensors",
         "base.json",
+        LARGER,
     log:
         **logs("base"),
     threads: threads_of("base")
@@ -145,6 +147,23 @@ rule zeros:
         PAPERMILL + " -p cores {threads}" + TO_LOG
 
 
+rule problems:
+    input:
+        LARGER,
+        rules.rollouts.output,
+        notebook=notebook("problems"),
+        params=STUDY_FILE,
+    output:
+        "problem_counts.parquet",
+        "problem_features.parquet",
+        "cool_counts.parquet",
+    log:
+        **logs("problems"),
+    threads: threads_of("problems")
+    shell:
+        PAPERMILL + " -p cores {threads}" + TO_LOG
+
+
 rule fewer:
     input:
         rules.scoring.output,
@@ -186,9 +205,39 @@ rule loco:
         "groups.parquet",
         "steps.parquet",
         "eval_questions.parquet",
+        "fresh_questions.parquet",
     log:
         **logs("loco"),
     threads: threads_of("loco")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule ablations:
+    input:
+        rules.loco.output,
+        notebook=notebook("ablations"),
+        params=STUDY_FILE,
+    output:
+        "ablations.parquet",
+    log:
+        **logs("ablations"),
+    threads: threads_of("ablations")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule ceiling:
+    input:
+        rules.loco.output,
+        rules.problems.output,
+        notebook=notebook("ceiling"),
+        params=STUDY_FILE,
+    output:
+        "problems.json",
+    log:
+        **logs("ceiling"),
+    threads: threads_of("ceiling")
     shell:
         PAPERMILL + TO_LOG
 
@@ -280,6 +329,20 @@ rule transfer:
         PAPERMILL + TO_LOG
 
 
+rule record:
+    input:
+        rules.base.output,
+        notebook=notebook("record"),
+        params=STUDY_FILE,
+    output:
+        "published.json",
+    log:
+        **logs("record"),
+    threads: threads_of("record")
+    shell:
+        PAPERMILL + TO_LOG
+
+
 rule report:
     input:
         rules.loco.output,
@@ -291,6 +354,10 @@ rule report:
         rules.size.output,
         rules.transfer.output,
         rules.tasks.output,
+        rules.ablations.output,
+        rules.problems.output,
+        rules.ceiling.output,
+        rules.record.output,
         notebook=notebook("report"),
         params=STUDY_FILE,
     output:
@@ -321,4 +388,8 @@ rule all:
         rules.size.output,
         rules.transfer.output,
         rules.tasks.output,
+        rules.ablations.output,
+        rules.problems.output,
+        rules.ceiling.output,
+        rules.record.output,
         rules.report.output,

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 
 from lad_utils import micro
+from lad_utils.params import Study
 
+WIDTH, LARGER_WIDTH = 128, 192
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 
@@ -55,7 +57,7 @@ def build_tokenizer():
     )
 
 
-def build_model(tokenizer, *, seed: int, width: int = 128, layers: int = 4):
+def build_model(tokenizer, *, seed: int, width: int = WIDTH, layers: int = 4):
     """An untrained Llama of about 0.9M parameters."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -77,31 +79,61 @@ def build_model(tokenizer, *, seed: int, width: int = 128, layers: int = 4):
     return LlamaForCausalLM(config)
 
 
-def pretraining_text(rng: np.random.Generator, levels: dict[str, float], world_seed: int) -> tuple[str, str]:
-    """One (prompt, possibly wrong solution) pair: 1 to 3 steps, 15% from the number domain, never from eval or target."""
+def pretraining_text(
+    rng: np.random.Generator, levels: dict[str, float], world_seed: int, *, gaps: tuple[dict, dict] | None = None
+) -> tuple[str, str]:
+    """One (prompt, possibly wrong solution) pair: 1 to 3 steps, 15% from the number domain, never from eval or target.
+
+    `gaps`: shares and misuse of every verb, see `micro.verb_gaps`.
+    """
+    shares, misuse = gaps or (None, None)
     while True:
         n_steps = int(rng.choice([1, 2, 3], p=[0.3, 0.55, 0.15]))
         domain = "number" if rng.random() < 0.15 else "story"
-        task = micro.draw_task(rng, levels=levels, n_steps=n_steps, domain=domain)
+        task = micro.draw_task(rng, levels=levels, n_steps=n_steps, domain=domain, shares=shares)
         if micro.split_of(task["expression"], world_seed) == "pool":
-            return task["prompt"], micro.solution(task, levels, rng)
+            return task["prompt"], micro.solution(task, levels, rng, misuse)
+
+
+def recipe_of(study: Study) -> dict:
+    """The arguments of `pretrain` that a study fixes."""
+    return {
+        "world_seed": study.world_seed,
+        "steps": study.pretrain_steps,
+        "batch_size": study.pretrain_batch_size,
+        "learning_rate": study.pretrain_learning_rate,
+        "pretraining": study.pretraining,
+    }
 
 
 def pretrain(
-    folder: Path, *, world_seed: int, steps: int, batch_size: int, learning_rate: float, progress=None
+    folder: Path,
+    *,
+    world_seed: int,
+    steps: int,
+    batch_size: int,
+    learning_rate: float,
+    pretraining: str = "elicit",
+    width: int = WIDTH,
+    progress=None,
 ) -> pd.DataFrame:
-    """Train the world's base model and save it (safetensors) with its tokenizer in `folder`; returns the loss a step."""
+    """Train the world's base model and save it (safetensors) with its tokenizer in `folder`; returns the loss a step.
+
+    `pretraining`: text with wrong solutions (`elicit`) or with rare verbs (`gaps`), see `micro`.
+    """
     import torch
 
     rng = np.random.default_rng([world_seed, 4])
-    levels, tokenizer = micro.verb_levels(world_seed), build_tokenizer()
-    model = build_model(tokenizer, seed=world_seed)
+    levels, gaps, tokenizer = micro.verb_levels(world_seed), None, build_tokenizer()
+    if pretraining == "gaps":
+        levels, gaps = dict.fromkeys(levels, micro.GAPS_ERROR), micro.verb_gaps(world_seed)
+    model = build_model(tokenizer, seed=world_seed, width=width)
     model.set_attn_implementation("eager")  # short sequences: faster than sdpa on a CPU
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=learning_rate, total_steps=steps, pct_start=0.1)
     losses = []
     for step in range(steps):
-        pairs = [pretraining_text(rng, levels, world_seed) for _ in range(batch_size)]
+        pairs = [pretraining_text(rng, levels, world_seed, gaps=gaps) for _ in range(batch_size)]
         rows = [
             (tokenizer(p).input_ids, [*tokenizer(s, add_special_tokens=False).input_ids, tokenizer.eos_token_id])
             for p, s in pairs

@@ -124,3 +124,27 @@ def diversity_table(tasks: pd.DataFrame, counts: pd.DataFrame, *, gamma: float, 
                 for q in ORDERS
             ]
     return pd.DataFrame(rows)
+
+
+def solution_log_likelihood(model, tokenizer, prompts: list[str], solutions: list[str], *, batch_size: int = 250) -> np.ndarray:
+    """Mean log-likelihood a token (nats) of each solution, its end included, given its prompt; shape (n,)."""
+    import torch
+
+    values = []
+    for start in range(0, len(prompts), batch_size):
+        pairs = zip(prompts[start : start + batch_size], solutions[start : start + batch_size], strict=True)
+        rows = [
+            (tokenizer(p).input_ids, [*tokenizer(s, add_special_tokens=False).input_ids, tokenizer.eos_token_id])
+            for p, s in pairs
+        ]
+        width = max(len(p) + len(s) for p, s in rows)
+        ids = torch.full((len(rows), width), tokenizer.pad_token_id)
+        mask = torch.zeros((len(rows), width - 1))
+        for i, (p, s) in enumerate(rows):
+            ids[i, : len(p) + len(s)] = torch.tensor(p + s)
+            mask[i, len(p) - 1 : len(p) + len(s) - 1] = 1
+        with torch.inference_mode():  # padded on the right, so that no real token sees a pad
+            logits = model(input_ids=ids).logits[:, :-1].float()
+        told = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None])[..., 0]
+        values.append(((told * mask).sum(1) / mask.sum(1)).numpy())
+    return np.concatenate(values)

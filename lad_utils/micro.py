@@ -10,6 +10,10 @@ A task looks like this (verbs carry the difficulty, everything else is neutral):
 In pretraining a step's result is wrong with the probability that its verb carries, as web text holds wrong solutions.
 So the base model knows more than it samples (`elicit`), and how often a task is solved depends on its verbs alone:
 operations and difficulty are independent by design. Pool, evaluation and target tasks never share an expression.
+
+A second base model (`gaps`) comes from text whose arithmetic is nearly always right, but in which the same verbs are the rarer
+and the more often misused, another operation being meant, the higher their level. Of the rarest ones it believes the wrong
+thing even when it decodes greedily, so that reinforcement learning has to teach rather than elicit.
 """
 
 import hashlib
@@ -55,6 +59,11 @@ NUMBER_PHRASE = "{verb} {b} ."
 OPERATIONS = "+-*"
 LEVELS = (0.0, 0.15, 0.35, 0.58, 0.82)
 NUMBER_LEVELS = (0.1, 0.4, 0.7)
+# `gaps`, a verb's level by level: how often it stands for its operation relative to the others, and how often another
+# operation is meant; any step is worked out wrongly with GAPS_ERROR.
+RARITY, MISUSE = (1.0, 0.3, 0.1, 0.03, 0.01), (0.0, 0.1, 0.3, 0.55, 0.85)
+NUMBER_RARITY, NUMBER_MISUSE = (1.0, 0.1, 0.01), (0.05, 0.4, 0.8)
+GAPS_ERROR = 0.05
 LARGEST = 60
 SPLIT_SHARES = (("pool", 0.7), ("eval", 0.15), ("target", 0.15))
 HELD_OUT_PATTERNS = ("-+", "*-")  # skill patterns that no pool task has, so that lifts on unseen patterns can be told apart
@@ -68,6 +77,20 @@ def verb_levels(world_seed: int) -> dict[str, float]:
         for op in OPERATIONS:
             levels.update(zip(verbs[op], rng.permutation(values).tolist(), strict=True))
     return levels
+
+
+def verb_gaps(world_seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    """(shares, misuse) of every verb in the pretraining text of `gaps`.
+
+    A verb's share is how often it is the one that stands for its operation, its misuse how often another is meant by it.
+    """
+    levels, shares, misuse = verb_levels(world_seed), {}, {}
+    number = NUMBER_VERBS, NUMBER_LEVELS, NUMBER_RARITY, NUMBER_MISUSE
+    for verbs, values, rarity, misused in ((VERBS, LEVELS, RARITY, MISUSE), number):
+        for verb in (v for op in OPERATIONS for v in verbs[op]):
+            rank = values.index(levels[verb])
+            shares[verb], misuse[verb] = rarity[rank] / sum(rarity), misused[rank]
+    return shares, misuse
 
 
 def split_of(expression: str, world_seed: int) -> str:
@@ -128,9 +151,18 @@ def render(task: dict, rng: np.random.Generator) -> str:
 
 
 def draw_task(
-    rng: np.random.Generator, *, levels: dict[str, float], n_steps: int, domain: str = "story", same_level: float = 0.0
+    rng: np.random.Generator,
+    *,
+    levels: dict[str, float],
+    n_steps: int,
+    domain: str = "story",
+    same_level: float = 0.0,
+    shares: dict[str, float] | None = None,
 ) -> dict:
-    """One random task. With probability `same_level` all its verbs share a level, which fills the outer difficulty bands."""
+    """One random task. With probability `same_level` all its verbs share a level, which fills the outer difficulty bands.
+
+    `shares` says how often a verb stands for its operation; None: all equally often.
+    """
     operations = "".join(rng.choice(list(OPERATIONS), n_steps))
     start, operands = _arithmetic(operations, rng)
     verbs = NUMBER_VERBS if domain == "number" else VERBS
@@ -138,7 +170,8 @@ def draw_task(
         level = rng.choice(NUMBER_LEVELS if domain == "number" else LEVELS)
         chosen = [next(v for v in verbs[op] if levels[v] == level) for op in operations]
     else:
-        chosen = [str(rng.choice(verbs[op])) for op in operations]
+        weights = {op: None if shares is None else [shares[v] for v in verbs[op]] for op in operations}
+        chosen = [str(rng.choice(verbs[op], p=weights[op])) for op in operations]
     task = {"start": start, "operations": operations, "operands": operands, "verbs": " ".join(chosen), "domain": domain}
     task["expression"] = expression_of(start, operations, operands)
     task["prompt"] = render(task, rng)
@@ -152,10 +185,21 @@ def gold(task: dict) -> int:
     return x
 
 
-def solution(task: dict, levels: dict[str, float] | None = None, rng: np.random.Generator | None = None) -> str:
-    """Worked solution; with `levels`, each step's result is corrupted with its verb's probability (pretraining text)."""
+def solution(
+    task: dict,
+    levels: dict[str, float] | None = None,
+    rng: np.random.Generator | None = None,
+    misuse: dict[str, float] | None = None,
+) -> str:
+    """Worked solution; with `levels`, each step's result is corrupted with its verb's probability (pretraining text).
+
+    With `misuse` a step takes another operation than its verb's with the verb's probability, if one keeps to 1..LARGEST.
+    """
     x, steps = task["start"], []
     for op, b, verb in zip(task["operations"], task["operands"], task["verbs"].split(), strict=True):
+        if misuse and rng.random() < misuse[verb]:
+            others = [o for o in OPERATIONS if o != op and 1 <= _apply(x, o, b) <= LARGEST]
+            op = str(rng.choice(others)) if others else op
         y = _apply(x, op, b)
         if levels and rng.random() < levels[verb]:
             wrong = [v for v in range(max(1, y - 9), min(LARGEST, y + 9) + 1) if v != y]
@@ -163,6 +207,12 @@ def solution(task: dict, levels: dict[str, float] | None = None, rng: np.random.
         steps.append(f"{x} {op} {b} = {y} ;")
         x = y
     return " ".join(steps) + f" #### {x}"
+
+
+def solution_of(row: pd.Series) -> str:
+    """The right worked solution of a row of `tasks`."""
+    operands = [int(b) for b in row["operands"].split()]
+    return solution({"start": int(row["start"]), "operations": row["operations"], "operands": operands, "verbs": row["verbs"]})
 
 
 def make_tasks(

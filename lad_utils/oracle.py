@@ -189,7 +189,15 @@ def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> s
     """Digest of all that a run's result depends on, besides its seed."""
     elsewhere = {"study", "cohorts", "causal_cohorts", "seeds", "causal_seeds", "engine", "replay_folder", "mixtures"}
     elsewhere |= {"replays", "n_target", "k_zeros", "tight_max_new_tokens", "size_draws", "size_distinct", "size_steps"}
-    elsewhere |= {"mixture_seeds", "n_fresh", "k_draws", "cool_temperatures", "pretraining"}  # the base's digest is in
+    elsewhere |= {
+        "mixture_seeds",
+        "n_fresh",
+        "k_draws",
+        "cool_temperatures",
+        "pretraining",
+        "larger_model",
+        "short_steps",
+    }  # the base's digest is in
     settings = [study.model_dump(exclude=elsewhere), base_digest(study)]
     rows = cohort[["prompt", "answer", "verifier"]].to_numpy().tolist()
     asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()
@@ -273,16 +281,22 @@ def lift_table(runs: list[dict], pairs: pd.DataFrame, *, k_eval: int) -> pd.Data
 
 
 def arm_recipe(study: Study, arm: str, cohort: str) -> tuple[Study, list[int]]:
-    """(the study whose recipe a cohort is trained with, its seeds): only the arm `size` has steps of its own."""
+    """(the study whose recipe a cohort is trained with, its seeds): the arms `size` and `short` have steps of their own."""
     if arm == "size":
         return study.model_copy(update={"grpo_steps": size_of(cohort).steps}), [0]
+    if arm == "short":
+        return study.model_copy(update={"grpo_steps": study.short_steps}), [0]
     seeds = {"main": study.seeds, "causal": study.causal_seeds, "mixture": study.mixture_seeds}
     return study, seeds[arm]
 
 
 def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:
-    """Every finished run of the study in four tables: lifts, groups, steps, eval_questions."""
+    """Every finished run of the study in five tables: lifts, groups, steps, eval_questions, fresh_questions.
+
+    The last holds what runs answered to fresh questions: only those runs that were asked any.
+    """
     parts = {"groups": [], "steps": [], "eval_questions": []}
+    fresh = [pd.DataFrame({"run_id": [], "task_id": [], "n": [], "c": []})]
     runs = []
     for home in [
         folder / "runs" / arm / cohort / f"seed{seed}"
@@ -294,5 +308,8 @@ def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:
         runs.append(json.loads((home / "run.json").read_text()))
         for name, tables in parts.items():
             tables.append(read_table(home / f"{name}.parquet"))
+        if (home / "fresh_questions.parquet").is_file():
+            fresh.append(read_table(home / "fresh_questions.parquet"))
     tables = {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+    tables["fresh_questions"] = pd.concat(fresh[1:] or fresh, ignore_index=True)
     return {"lifts": lift_table(runs, tables["eval_questions"], k_eval=study.k_eval)} | tables

@@ -33,8 +33,9 @@ class Study(BaseModel):
     # the world and its base model
     world_seed: Annotated[int, Field(ge=0)]  # the one seed: tasks, cohorts, rollouts and training all derive from it
     base_model: str  # the shipped checkpoint: a folder, relative to the repository
+    larger_model: str  # a larger model of the same world, whose pass rate is a predictor; empty for none
     retrain_base: bool
-    pretraining: Literal["elicit", "gaps"]  # text with wrong solutions, or with rare verbs
+    pretraining: Literal["elicit", "gaps"]  # text with wrong solutions, or with rare and misused verbs
     pretrain_steps: Positive
     pretrain_batch_size: Positive
     pretrain_learning_rate: Rate
@@ -61,7 +62,9 @@ class Study(BaseModel):
     k_score: Annotated[int, Field(ge=5)]
     replays: Positive  # of stored rollouts, for the curve of agreement against rollouts spent
     n_target: Annotated[int, Field(ge=2)]  # questions of the split `target`, the benchmark side of transfer-aware scores
-    n_fresh: Annotated[int, Field(ge=0)]  # further questions, drawn after these, on which problem-level findings are tried again
+    n_fresh: Annotated[
+        int, Field(ge=0)
+    ]  # further questions, drawn after these, on which problem-level findings are tried again
     k_draws: Positive  # rollouts of each question in each of three independent base draws
     cool_temperatures: list[Annotated[float, Field(gt=0, le=2)]]  # at which the base takes the evaluation, untrained
     k_zeros: Positive  # further rollouts of each task that k_score rollouts never solved
@@ -76,6 +79,7 @@ class Study(BaseModel):
     size_distinct: list[Positive]
     size_steps: list[Positive]
     grpo_steps: Positive
+    short_steps: Annotated[int, Field(ge=0)]  # of the short run on every cohort, a metric to compare with; 0 for none
     grpo_prompts_per_step: Positive
     grpo_generations: Annotated[int, Field(ge=2)]
     grpo_learning_rate: Rate

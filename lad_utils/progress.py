@@ -16,26 +16,34 @@ NOTEBOOKS = {
     "rollouts": "02_rollouts",
     "scoring": "03_scoring",
     "zeros": "15_zeros",
+    "problems": "19_problem_rollouts",
     "oracle": "05_grpo_oracle",
     "loco": "06_loco",
+    "ablations": "07_ablations",
     "mechanism": "08_mechanism",
     "causal": "09_causal_selection",
+    "ceiling": "10_noise_ceiling",
     "fewer": "13_fewer_rollouts",
     "faults": "14_faults",
     "size": "16_size",
     "transfer": "17_transfer",
     "tasks": "18_task_report",
+    "record": "20_published_record",
     "report": "11_report",
 }
-THREADS_ALL = ("cohorts", "rollouts", "zeros")  # these take every core; all others take one
+THREADS_ALL = ("cohorts", "rollouts", "zeros", "problems")  # these take every core; all others take one
 NEEDS = {
     "base": [],
     "cohorts": ["base"],
     "rollouts": ["cohorts"],
     "scoring": ["rollouts"],
     "zeros": ["rollouts"],
+    "problems": ["rollouts"],
     "oracle": ["rollouts"],
     "loco": ["scoring", "oracle"],
+    "ablations": ["loco"],
+    "ceiling": ["loco", "problems"],
+    "record": ["base"],
     "mechanism": ["loco"],
     "causal": ["loco"],
     "fewer": ["scoring"],
@@ -43,13 +51,27 @@ NEEDS = {
     "tasks": ["faults"],
     "size": ["loco"],
     "transfer": ["loco"],
-    "report": ["loco", "mechanism", "causal", "zeros", "faults", "fewer", "size", "transfer", "tasks"],
+    "report": [
+        "loco",
+        "mechanism",
+        "causal",
+        "zeros",
+        "faults",
+        "fewer",
+        "size",
+        "transfer",
+        "tasks",
+        "ablations",
+        "ceiling",
+        "record",
+    ],
 }
 
 
 def oracle_jobs(study: Study) -> list[tuple[str, str]]:
     """(arm, cohort) of every training job of a study; a job trains all seeds of its cohort."""
     arms = {"main": study.cohorts, "causal": study.causal_cohorts, "size": size_cohort_names(study)}
+    arms["short"] = study.cohorts if study.short_steps else []
     arms["mixture"] = mixture_names(study.mixtures) if study.mixture_seeds else []
     return [(arm, cohort) for arm, cohorts in arms.items() for cohort in cohorts]
 
@@ -75,6 +97,10 @@ def prior_seconds(study: Study) -> dict[str, float]:
         "rollouts": 60.0,
         "scoring": 20.0 + 1.2 * study.mixtures,
         "zeros": 30.0,
+        "problems": 5.0 + (study.n_eval + study.n_fresh) * (3 * study.k_draws + 32) / 1500,
+        "ablations": 40.0,
+        "ceiling": 30.0,
+        "record": 20.0,
         "faults": 20.0,
         "fewer": 30.0,
         "size": 12.0,

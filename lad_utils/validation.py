@@ -12,9 +12,8 @@ from lad_utils.micro import HELD_OUT_PATTERNS
 from lad_utils.stats import bca_bootstrap_spearman, holm, lift_ci, loco, seed_reliability, spearman_ci, williams_test
 
 PERMUTATIONS = 9999
-RESAMPLES = 20_000  # fewer leave the BCa end points moving in the second decimal
 DUPLICATES = ("one_problem", "repeat_8", "repeat_32")  # results are shown with and without these
-PRIMARY_RIVALS = ("variance", "mean_pass_rate", "distinct_fraction")
+PRIMARY_RIVALS = ("variance", "mean_pass_rate", "distinct_fraction", "short_grpo")
 
 
 def entry(name: str, value, *, n: int, source: str, low=None, high=None, reason: str = "", note: str = "") -> dict:
@@ -66,7 +65,7 @@ def cohort_lifts(lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: str, vari
     between, rows = seed_variance(chosen), []
     for name, group in chosen.groupby("cohort", sort=False):
         good = valid(group)
-        row = {"cohort": name, "family": FAMILY[name], "n_seeds": len(good), "n_invalid": len(group) - len(good)}
+        row = {"cohort": name, "family": FAMILY.get(name, "mixture"), "n_seeds": len(good), "n_invalid": len(group) - len(good)}
         if good.empty:
             reason = "every run of this cohort is invalid"
             rows.append(row | {"lift": np.nan, "ci_low": np.nan, "ci_high": np.nan, "n": 0, "reason": reason})
@@ -84,17 +83,24 @@ def question_sums(questions: pd.DataFrame, run_ids, *, variant: str = "sampled")
     return mine.groupby("task_id")[["c_before", "n_before", "c_after", "n_after"]].sum().sort_index()
 
 
-def seed_matrix(lifts: pd.DataFrame, *, variant: str = "sampled") -> np.ndarray:
+def seed_matrix(lifts: pd.DataFrame, *, arm: str = "main", variant: str = "sampled") -> np.ndarray:
     """Lifts of the validated cohorts, shape (cohorts, seeds); invalid runs are NaN."""
-    main = lifts[(lifts["arm"] == "main") & (lifts["variant"] == variant) & ~lifts["cohort"].isin(CONTROLS)]
+    main = lifts[(lifts["arm"] == arm) & (lifts["variant"] == variant) & ~lifts["cohort"].isin(CONTROLS)]
     main = main.assign(lift=main["lift"].where(main["invalid"] == ""))
     return main.pivot(index="cohort", columns="seed", values="lift").to_numpy()
 
 
-def validated(scores: pd.DataFrame, lifts: pd.DataFrame, questions: pd.DataFrame, *, variant: str = "sampled") -> pd.DataFrame:
-    """One row a validated cohort: lift with interval, family, and every metric in a column of its own."""
-    wide = scores[scores["arm"] == "main"].pivot(index="cohort", columns="metric", values="value")
-    table = cohort_lifts(lifts, questions, arm="main", variant=variant).merge(wide, left_on="cohort", right_index=True)
+def validated(
+    scores: pd.DataFrame, lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: str = "main", variant: str = "sampled"
+) -> pd.DataFrame:
+    """One row a validated cohort of `arm`: lift with interval, family, and every metric in a column of its own.
+
+    `short_grpo` is the sampled lift of the run of a tenth of the steps on the same cohort (arm `short`), NaN where there is none.
+    """
+    wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value")
+    table = cohort_lifts(lifts, questions, arm=arm, variant=variant).merge(wide, left_on="cohort", right_index=True)
+    short = valid(lifts[(lifts["arm"] == "short") & (lifts["variant"] == "sampled")]).groupby("cohort")["lift"].mean()
+    table["short_grpo"] = table["cohort"].map(short) if arm == "main" else np.nan
     return table[~table["cohort"].isin(CONTROLS)].reset_index(drop=True)
 
 
@@ -114,69 +120,6 @@ def ceiling_entries(lifts: pd.DataFrame) -> list[dict]:
             entry(f"{variant}.sd_between_cohorts", r.s_u, **common),
             entry(f"{variant}.sd_between_seeds", r.s_e, **common),
         ]
-    return entries
-
-
-def correlation_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
-    """Plain and held-out Spearman of every metric with lift; `table` as `validated` gives it."""
-    entries, source = [], "scores.parquet, eval_questions.parquet"
-    for metric in METRICS:
-        x, y = table[metric].to_numpy(), table["lift"].to_numpy()
-        plain = spearman_ci(x, y)
-        boot = bca_bootstrap_spearman(x, y, n_resamples=RESAMPLES, rng=np.random.default_rng(0))
-        by_cohort = loco(x, y, n_permutations=PERMUTATIONS, rng=np.random.default_rng(0))
-        by_family = loco(x, y, table["family"].tolist(), n_permutations=PERMUTATIONS, rng=np.random.default_rng(0))
-        name = f"{prefix}{metric}"
-        boot_note = f"{boot.n_undefined} of {boot.n_resamples} resamples undefined"
-        entries += [
-            entry(f"{name}.rho", plain.rho, low=plain.low, high=plain.high, n=plain.n, source=source, reason=plain.reason),
-            entry(f"{name}.rho_p_value", plain.p_value, n=plain.n, source=source, reason=plain.reason, note=plain.p_method),
-            entry(
-                f"{name}.rho_bca",
-                boot.rho,
-                low=boot.low,
-                high=boot.high,
-                n=boot.n,
-                source=source,
-                reason=boot.reason,
-                note=boot_note,
-            ),
-        ]
-        for fold, found in (("cohort", by_cohort), ("family", by_family)):
-            common = {"n": found.n, "source": source, "reason": found.reason}
-            entries += [
-                entry(f"{name}.held_out_{fold}_rho", found.rho, note=f"{found.n_folds} folds", **common),
-                entry(f"{name}.held_out_{fold}_q2", found.q2, **common),
-                entry(f"{name}.held_out_{fold}_p_value", found.p_value, note=f"{found.n_permutations} permutations", **common),
-            ]
-    return entries
-
-
-def comparison_entries(table: pd.DataFrame) -> list[dict]:
-    """LAD against its primary rivals on the same cohorts: Williams' test on Spearman correlations, Holm-adjusted.
-
-    A rival is taken in its better direction, since nothing forbids a buyer to prefer low pass rates: the difference is LAD's
-    rho minus the rival's absolute rho. Four comparisons were fixed beforehand; the fourth, a short GRPO run, is not measured
-    yet and counts as one of the four.
-    """
-    y, source = table["lift"], "scores.parquet, eval_questions.parquet"
-    lad, tests = spearman_ci(table["lad"], y), {}
-    for rival in PRIMARY_RIVALS:
-        sign = -1 if spearman_ci(table[rival], y).rho < 0 else 1
-        other, between = spearman_ci(sign * table[rival], y), spearman_ci(table["lad"], sign * table[rival])
-        tests[rival] = williams_test(lad.rho, other.rho, between.rho, lad.n), lad.rho - other.rho
-    adjusted = holm([t.p_value for t, _ in tests.values()] + [np.nan])
-    entries = []
-    for (rival, (test, difference)), p in zip(tests.items(), adjusted, strict=False):
-        common = {
-            "n": len(table),
-            "source": source,
-            "reason": test.reason,
-            "note": "against the absolute rho; Williams' test, approximate for ranks",
-        }
-        entries.append(entry(f"lad_minus_{rival}.rho", difference, **common))
-        entries.append(entry(f"lad_minus_{rival}.p_value", test.p_value, **common))
-        entries.append(entry(f"lad_minus_{rival}.p_value_holm", p, **common))
     return entries
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lad_utils import base_model, micro
+from lad_utils.baselines import solution_log_likelihood
 from lad_utils.cohorts import BANDS
 from lad_utils.oracle import count_correct
 from lad_utils.params import REPOSITORY, load_study
@@ -16,6 +17,10 @@ from lad_utils.verifier import verify
 
 STUDY = load_study("micro-reference")
 WORLD = STUDY.world_seed
+ELICIT_TEXT = (  # the first pair that the shipped base model was trained on
+    "begin with 4 . join 9 . after that multiply 3 . after that append 1 . what is the result ?",
+    "4 + 9 = 13 ; 13 * 3 = 39 ; 39 + 1 = 40 ; #### 40",
+)
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +144,69 @@ def test_operations_explain_under_a_tenth_of_the_variance_in_difficulty(pool):
     assert pool.n_steps.nunique() == 1  # so the number of steps is given
     means = pool.groupby("operations").pass_rate.transform("mean")
     assert means.var() / pool.pass_rate.var() < 0.10
+
+
+# The second base model, `gaps`.
+
+
+def gaps_text(n):
+    rng, gaps = np.random.default_rng(5), micro.verb_gaps(WORLD)
+    levels = dict.fromkeys(micro.verb_levels(WORLD), micro.GAPS_ERROR)
+    return [base_model.pretraining_text(rng, levels, WORLD, gaps=gaps) for _ in range(n)]
+
+
+def test_gaps_makes_the_same_verbs_rare_and_misused_that_are_hard_in_elicit():
+    levels, (shares, misuse) = micro.verb_levels(WORLD), micro.verb_gaps(WORLD)
+    for op in micro.OPERATIONS:
+        by_level = sorted(micro.VERBS[op], key=levels.get)
+        assert [misuse[v] for v in by_level] == sorted(micro.MISUSE)
+        assert [shares[v] for v in by_level] == sorted((shares[v] for v in by_level), reverse=True)
+        assert sum(shares[v] for v in by_level) == pytest.approx(1)
+
+
+def test_gaps_text_holds_the_shares_and_the_misuse_that_it_states():
+    shares, misuse = micro.verb_gaps(WORLD)
+    seen = {v: [] for v in shares}
+    for prompt, text in gaps_text(6000):
+        words = [w for w in prompt.split() if w in shares]
+        steps = [s.split() for s in text.split(" ; ")[:-1]]
+        for verb, step in zip(words, steps, strict=True):
+            op = next(o for o in micro.OPERATIONS if verb in micro.VERBS[o] + micro.NUMBER_VERBS[o])
+            seen[verb].append(step[1] != op)
+    for op in micro.OPERATIONS:
+        n = {v: len(seen[v]) for v in micro.VERBS[op]}
+        for verb in micro.VERBS[op]:
+            assert n[verb] / sum(n.values()) == pytest.approx(shares[verb], abs=0.03)
+            if n[verb] > 200:  # a little below: now and then no other operation keeps to the numbers
+                assert np.mean(seen[verb]) == pytest.approx(misuse[verb], abs=0.08)
+
+
+def test_without_gaps_the_pretraining_text_is_what_it_was():
+    rng = np.random.default_rng([WORLD, 4])
+    prompt, text = base_model.pretraining_text(rng, micro.verb_levels(WORLD), WORLD)
+    assert (prompt, text) == ELICIT_TEXT
+
+
+def test_the_likelihood_of_a_solution_is_the_models_own(base):
+    import torch
+
+    model, tokenizer = base
+    task = micro.make_tasks(2, split="eval", world_seed=WORLD)
+    texts = [micro.solution_of(row) for _, row in task.iterrows()]
+    found = solution_log_likelihood(model, tokenizer, task.prompt.tolist(), texts)
+    ids = (
+        tokenizer(task.prompt[1]).input_ids,
+        [*tokenizer(texts[1], add_special_tokens=False).input_ids, tokenizer.eos_token_id],
+    )
+    labels = torch.tensor([[-100] * len(ids[0]) + ids[1]])
+    with torch.inference_mode():
+        loss = model(input_ids=torch.tensor([ids[0] + ids[1]]), labels=labels).loss
+    assert found[1] == pytest.approx(-float(loss), abs=1e-5)
+
+
+def test_a_wrong_solution_is_less_likely_than_the_right_one(base):
+    task = micro.make_tasks(50, split="eval", world_seed=WORLD)
+    right = [micro.solution_of(row) for _, row in task.iterrows()]
+    wrong = [f"{text.rsplit(' ', 1)[0]} {int(text.rsplit(' ', 1)[1]) + 1}" for text in right]
+    a, b = (solution_log_likelihood(*base, task.prompt.tolist(), t) for t in (right, wrong))
+    assert (a > b).mean() > 0.95
