@@ -14,7 +14,7 @@ import pandas as pd
 from lad_utils import energy
 from lad_utils.diversity import vendi
 from lad_utils.score import energy_interval, mean_interval
-from lad_utils.stats import bonett_wright_interval, loco, spearman_ci
+from lad_utils.stats import _row_spearman, bonett_wright_interval, loco, spearman_ci
 from lad_utils.validation import entry, validated
 
 ORDERS = {0.5: "vendi_q_half", 2.0: "vendi_q_2", np.inf: "vendi_q_inf"}
@@ -188,10 +188,15 @@ def ablation_table(ablations: pd.DataFrame, lifts: pd.DataFrame, questions: pd.D
     return validated(scores, lifts, questions, arm=arm) if known else pd.DataFrame()
 
 
+def _spearman(x: pd.Series, y: pd.Series) -> float:
+    """Plain Spearman, NaN below 3 pairs or where one side is constant; without the exact p-value, which takes its time."""
+    return float(_row_spearman(x.to_numpy(), y.to_numpy())) if len(x) > 2 else NAN
+
+
 def _best(table: pd.DataFrame) -> str:
     """The variant of the grid with the highest plain Spearman, of those defined everywhere; "" where none is."""
-    rhos = {v: spearman_ci(table[v], table["lift"]).rho for v in GRID.values() if table[v].notna().all()}
-    rhos = {v: round(r, 12) for v, r in rhos.items() if np.isfinite(r)}
+    rhos = {v: round(_spearman(table[v], table["lift"]), 12) for v in GRID.values() if table[v].notna().all()}
+    rhos = {v: r for v, r in rhos.items() if np.isfinite(r)}
     return max(rhos, key=rhos.get) if rhos else ""
 
 
@@ -226,7 +231,7 @@ def _variant_entries(
     rows = ablations[(ablations["variant"] == variant) & ablations["cohort"].isin(table["cohort"])]
     used = table.dropna(subset=[variant, "lad", "lift"])
     x, y, lad = used[variant], used["lift"], used["lad"]
-    rho, frozen, between = spearman_ci(x, y), spearman_ci(lad, y), spearman_ci(x, lad)
+    rho, frozen = spearman_ci(x, y), _spearman(lad, y)
     why = next((r for r in rows["reason"] if r), "")
     if len(used) < 3:
         rho = rho._replace(reason=why or rho.reason)
@@ -237,8 +242,8 @@ def _variant_entries(
     args = {"n": rho.n, "source": SOURCE, "note": note}
     entries = [entry(f"{prefix}.rho", rho.rho, low=rho.low, high=rho.high, reason=rho.reason, **args)]
     if not prefix.endswith(".lad"):
-        d = spearman_difference_ci(rho.rho, frozen.rho, between.rho, rho.n)
-        reason = d.reason if np.isfinite(d.difference) else rho.reason or frozen.reason or d.reason
+        d = spearman_difference_ci(rho.rho, frozen, _spearman(x, lad), rho.n)
+        reason = d.reason if np.isfinite(d.difference) else rho.reason or d.reason
         entries.append(entry(f"{prefix}.minus_lad", d.difference, low=d.low, high=d.high, reason=reason, **args))
     return entries
 
@@ -248,16 +253,13 @@ def _tuned_entries(ablations: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> 
     designed, entries = tables["main"], []
     best, nested = _best(designed), nested_choice(designed)
     if best:
-        note = f"exploratory: the best of {len(GRID)} as seen, {best}"
-        entries += _variant_entries(
-            ablations[ablations["arm"] == "main"], designed, best, prefix="ablation.main.tuned", note=note
-        )
+        rows, note = ablations[ablations["arm"] == "main"], f"exploratory: the best of {len(GRID)} as seen, {best}"
+        entries += _variant_entries(rows, designed, best, prefix="ablation.main.tuned", note=note)
     frozen = loco(designed["lad"], designed["lift"], designed["family"].tolist(), n_permutations=0)
-    picked = ", ".join(f"{v} {n}" for v, n in pd.Series(nested.chosen, dtype=object).value_counts().items())
-    for name, found, note in (("tuned", nested, f"nested: chosen on the other families: {picked}"), ("lad", frozen, "")):
-        args = {"n": found.n, "source": SOURCE, "reason": found.reason, "note": note}
-        if np.isfinite(found.rho):
-            args["reason"] = ""
+    picked = ", ".join(f"{v} {n}" for v, n in pd.Series(nested.chosen, dtype=object).value_counts().items() if v)
+    how = f"nested: chosen on the other families: {picked or 'none'}"
+    for name, found, note in (("tuned", nested, how), ("lad", frozen, "")):
+        args = {"n": found.n, "source": SOURCE, "reason": "" if np.isfinite(found.rho) else found.reason, "note": note}
         entries.append(entry(f"ablation.main.{name}.held_out_family_rho", found.rho, **args))
         entries.append(entry(f"ablation.main.{name}.held_out_family_q2", found.q2, **args))
     if best and "mixture" in tables:
@@ -295,4 +297,4 @@ def bound_fails(p, beta) -> np.ndarray:
     The divergence D(t), t = 1/beta, has D(0) = D'(0) = 0 and D''(t) = p_t(1-p_t), p_t = logistic(logit p + t); the quadratic
     has p(1-p) there. So it fails for every beta where 1/2 <= p < 1, and below some beta where p < 1/2.
     """
-    return quadratic_kl(p, beta) > exact_kl(p, beta)
+    return quadratic_kl(p, beta) > exact_kl(p, np.asarray(beta, dtype=float))

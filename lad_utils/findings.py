@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from lad_utils.baselines import METRICS
 from lad_utils.cohorts import CONTROLS
+from lad_utils.correlations import RANKED
 from lad_utils.validation import PRIMARY_RIVALS
 
 
@@ -16,27 +16,55 @@ def shown(e: dict, digits: int = 2) -> str:
 
 
 def results_table(found: dict[str, dict], *, commit: str) -> str:
-    """The README's table, in Markdown: every metric's plain and held-out Spearman with lift beside the noise ceiling."""
-    lines = [
-        f"| metric | Spearman with lift [95%], n={found['lad.rho']['n']} "
-        "| held out: cohort | family | Q² | no duplicates | noise ceiling | commit |",
-        "|---|---|---|---|---|---|---|---|",
+    """The README's table, in Markdown: every metric's agreement with lift, held out by family first, beside the noise ceiling.
+
+    The explained share is that of what seeds leave explainable, rho^2 / R. Mixtures have a column only where some were trained.
+    """
+    ceilings = {arm: found.get(f"ceiling.{arm}.reml.ceiling", {}).get("value") for arm in ("main", "mixture")}
+    titles = {arm: "none" if value is None else f"{value:.2f}" for arm, value in ceilings.items()}
+    mixtures = found["mixture.lad.rho"]["value"] is not None
+    heads = [
+        "metric",
+        "held out by family: Spearman",
+        "Q²",
+        f"Spearman [95%], n={found['lad.rho']['n']}, ceiling {titles['main']}",
+        "explained share",
+        "without duplicates",
+        *([f"mixtures [95%], n={found['mixture.lad.rho']['n']}, ceiling {titles['mixture']}"] if mixtures else []),
     ]
-    ceiling = shown(found["sampled.noise_ceiling"])
-    strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in METRICS}
-    for metric in sorted(METRICS, key=lambda m: (m != "lad", -strength[m])):
+    strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in RANKED}
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for metric in sorted(RANKED, key=lambda m: (m != "lad", -strength[m])):
+        label = RANKED[metric][0]
         cells = [
-            f"**{METRICS[metric][0]}**" if metric == "lad" else METRICS[metric][0],
-            shown(found[f"{metric}.rho"]),
-            shown(found[f"{metric}.held_out_cohort_rho"]),
-            shown(found[f"{metric}.held_out_family_rho"]),
-            shown(found[f"{metric}.held_out_cohort_q2"]),
-            shown(found[f"without_duplicates.{metric}.rho"]),
-            ceiling,
-            f"`{commit}`",
+            f"**{label}**" if metric == "lad" else label,
+            _brief(found[f"{metric}.held_out_family_rho"]),
+            _brief(found[f"{metric}.held_out_family_q2"]),
+            _brief(found[f"{metric}.rho"]),
+            _brief(found.get(f"ceiling.main.reml.{metric}.explained_share")),
+            _brief(found[f"without_duplicates.{metric}.rho"]),
+            *([_brief(found[f"mixture.{metric}.rho"])] if mixtures else []),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return "\n".join(lines) + f"\n\nDesigned cohorts trained at commit {commit}."
+
+
+def _brief(e: dict | None) -> str:
+    """An entry in a table's cell: a dash where it is undefined, whose reason is in results.json."""
+    return "–" if e is None or e["value"] is None else shown(e)
+
+
+def overview_rows(found: dict[str, dict]) -> dict[str, tuple[pd.DataFrame, float | None]]:
+    """For validation_plots.metric_overview: title -> (label, value, ci_low, ci_high of every metric; noise ceiling)."""
+    panels = {}
+    for title, prefix, arm in (("designed cohorts", "", "main"), ("mixtures", "mixture.", "mixture")):
+        rows = [found[f"{prefix}{m}.rho"] | {"label": label} for m, (label, _) in RANKED.items()]
+        if any(r["value"] is not None for r in rows):
+            columns = ["value", "ci_low", "ci_high"]
+            table = pd.DataFrame(rows)[["label", *columns]].astype(dict.fromkeys(columns, float))
+            ceiling = found.get(f"ceiling.{arm}.reml.ceiling", {}).get("value")
+            panels[f"{title}, n={found[f'{prefix}lad.rho']['n']}"] = (table, ceiling)
+    return panels
 
 
 def points(e: dict) -> str:
@@ -58,24 +86,24 @@ def _misplaced(found: dict[str, dict], n: int = 4) -> str:
 
 def findings(found: dict[str, dict]) -> str:
     """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
-    rho = {m: found[f"{m}.rho"]["value"] for m in METRICS if found[f"{m}.rho"]["value"] is not None}
+    rho = {m: found[f"{m}.rho"]["value"] for m in RANKED if found[f"{m}.rho"]["value"] is not None}
     order = sorted(rho, key=lambda m: -abs(rho[m]))
-    ahead = [f"{METRICS[m][0]} ({rho[m]:.2f})" for m in order[: order.index("lad")]] if "lad" in rho else []
+    ahead = [f"{RANKED[m][0]} ({rho[m]:.2f})" for m in order[: order.index("lad")]] if "lad" in rho else []
     lines = [f"Of {len(order)} metrics these are ahead of LAD by absolute Spearman: {', '.join(ahead) or 'none'}."]
-    held_out = {m: found[f"{m}.held_out_family_rho"]["value"] for m in METRICS}
+    held_out = {m: found[f"{m}.held_out_family_rho"]["value"] for m in RANKED}
     if held_out["lad"] is not None:
-        above = [f"{METRICS[m][0]} ({v:.2f})" for m, v in held_out.items() if v is not None and v > held_out["lad"]]
+        above = [f"{RANKED[m][0]} ({v:.2f})" for m, v in held_out.items() if v is not None and v > held_out["lad"]]
         lines.append(f"Held out by family LAD reaches {held_out['lad']:.2f}; ahead of it: {', '.join(above) or 'none'}.")
     lines.append(
-        f"Noise ceiling {shown(found['sampled.noise_ceiling'])}: lifts differ between cohorts with standard deviation "
-        f"{points(found['sampled.sd_between_cohorts'])}, between seeds of one cohort by "
-        f"{points(found['sampled.sd_between_seeds'])}."
+        f"Noise ceiling {shown(found['ceiling.main.reml.ceiling'])}: lifts differ between cohorts with standard deviation "
+        f"{points(found['ceiling.main.sd_between_cohorts'])}, between seeds of one cohort by "
+        f"{points(found['ceiling.main.sd_between_seeds'])}."
     )
     for rival in PRIMARY_RIVALS:
         p, difference = shown(found[f"lad_minus_{rival}.p_value_holm"], digits=3), shown(found[f"lad_minus_{rival}.rho"])
-        lines.append(f"LAD's Spearman minus the absolute one of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
+        lines.append(f"LAD's Spearman minus the absolute one of {RANKED[rival][0]}: {difference}, Holm-adjusted p = {p}.")
     p_values = {m: found[f"lad_minus_{m}.p_value_holm"]["value"] for m in PRIMARY_RIVALS}
-    significant = [METRICS[m][0] for m, p in p_values.items() if p is not None and p < 0.05]
+    significant = [RANKED[m][0] for m, p in p_values.items() if p is not None and p < 0.05]
     lines.append(f"Significant at 5% among these {len(p_values)} comparisons: {', '.join(significant) or 'none'}.")
     lines.append(
         f"Without the repeated and paraphrased cohorts LAD reaches {shown(found['without_duplicates.lad.rho'])} "

@@ -18,6 +18,35 @@ from lad_utils.stats import lift_ci
 from lad_utils.verifier import completion_text, verify
 
 VARIANTS = ("sampled", "greedy")
+# What a run depends on, besides the weights it starts from, its cohort, the questions and its seed.
+SHAPING = {
+    "world_seed",
+    "base_model",
+    "retrain_base",
+    "pretrain_steps",
+    "pretrain_batch_size",
+    "pretrain_learning_rate",
+    "gamma",
+    "beta",
+    "vendi_order",
+    "embedder",
+    "pool_size",
+    "k_screen",
+    "cohort_size",
+    "prompt_template",
+    "stop",
+    "max_new_tokens",
+    "temperature",
+    "k_score",
+    "n_eval",
+    "k_eval",
+    "grpo_steps",
+    "grpo_prompts_per_step",
+    "grpo_generations",
+    "grpo_learning_rate",
+    "grpo_warmup_steps",
+    "grpo_kl_beta",
+}
 
 
 class Recorder:
@@ -187,18 +216,7 @@ def run_seed(study: Study, run_id: str) -> int:
 
 def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> str:
     """Digest of all that a run's result depends on, besides its seed."""
-    elsewhere = {"study", "cohorts", "causal_cohorts", "seeds", "causal_seeds", "engine", "replay_folder", "mixtures"}
-    elsewhere |= {"replays", "n_target", "k_zeros", "tight_max_new_tokens", "size_draws", "size_distinct", "size_steps"}
-    elsewhere |= {
-        "mixture_seeds",
-        "n_fresh",
-        "k_draws",
-        "cool_temperatures",
-        "pretraining",
-        "larger_model",
-        "short_steps",
-    }  # the base's digest is in
-    settings = [study.model_dump(exclude=elsewhere), base_digest(study)]
+    settings = [study.model_dump(include=SHAPING), base_digest(study)]
     rows = cohort[["prompt", "answer", "verifier"]].to_numpy().tolist()
     asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()
     return hashlib.blake2b(json.dumps([settings, rows, asked]).encode(), digest_size=8).hexdigest()

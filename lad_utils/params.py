@@ -67,6 +67,8 @@ class Study(BaseModel):
     ]  # further questions, drawn after these, on which problem-level findings are tried again
     k_draws: Positive  # rollouts of each question in each of three independent base draws
     cool_temperatures: list[Annotated[float, Field(gt=0, le=2)]]  # at which the base takes the evaluation, untrained
+    other_study: str  # a published study on another base model and the same questions; empty for none
+    history: str  # folder of a real run's accuracy by visit, relative to the repository; left out where it is absent
     k_zeros: Positive  # further rollouts of each task that k_score rollouts never solved
     tight_max_new_tokens: Positive  # the length budget under which zeros are told apart by kind
     n_eval: Annotated[int, Field(ge=2)]

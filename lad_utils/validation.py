@@ -6,13 +6,13 @@ Every function here takes raw tables only, so that a test recomputes each number
 import numpy as np
 import pandas as pd
 
-from lad_utils.baselines import METRICS
 from lad_utils.cohorts import CONTROLS, FAMILY
 from lad_utils.micro import HELD_OUT_PATTERNS
-from lad_utils.stats import bca_bootstrap_spearman, holm, lift_ci, loco, seed_reliability, spearman_ci, williams_test
+from lad_utils.stats import lift_ci, spearman_ci
 
 PERMUTATIONS = 9999
 DUPLICATES = ("one_problem", "repeat_8", "repeat_32")  # results are shown with and without these
+NOISY = ("labels_wrong_30", "labels_wrong_60", "broken_verifier")  # and these: their rewards are wrong
 PRIMARY_RIVALS = ("variance", "mean_pass_rate", "distinct_fraction", "short_grpo")
 
 
@@ -83,44 +83,18 @@ def question_sums(questions: pd.DataFrame, run_ids, *, variant: str = "sampled")
     return mine.groupby("task_id")[["c_before", "n_before", "c_after", "n_after"]].sum().sort_index()
 
 
-def seed_matrix(lifts: pd.DataFrame, *, arm: str = "main", variant: str = "sampled") -> np.ndarray:
-    """Lifts of the validated cohorts, shape (cohorts, seeds); invalid runs are NaN."""
-    main = lifts[(lifts["arm"] == arm) & (lifts["variant"] == variant) & ~lifts["cohort"].isin(CONTROLS)]
-    main = main.assign(lift=main["lift"].where(main["invalid"] == ""))
-    return main.pivot(index="cohort", columns="seed", values="lift").to_numpy()
-
-
 def validated(
     scores: pd.DataFrame, lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: str = "main", variant: str = "sampled"
 ) -> pd.DataFrame:
     """One row a validated cohort of `arm`: lift with interval, family, and every metric in a column of its own.
 
-    `short_grpo` is the sampled lift of the run of a tenth of the steps on the same cohort (arm `short`), NaN where there is none.
+    `short_grpo` is the sampled lift of the short run on the same cohort (arm `short`), NaN where there is none.
     """
     wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value")
     table = cohort_lifts(lifts, questions, arm=arm, variant=variant).merge(wide, left_on="cohort", right_index=True)
     short = valid(lifts[(lifts["arm"] == "short") & (lifts["variant"] == "sampled")]).groupby("cohort")["lift"].mean()
     table["short_grpo"] = table["cohort"].map(short) if arm == "main" else np.nan
     return table[~table["cohort"].isin(CONTROLS)].reset_index(drop=True)
-
-
-def ceiling_entries(lifts: pd.DataFrame) -> list[dict]:
-    """Noise between seeds and what it leaves explainable."""
-    entries = []
-    for variant in ("sampled", "greedy"):
-        r = seed_reliability(seed_matrix(lifts, variant=variant))
-        common = {
-            "n": r.n,
-            "source": "lifts.parquet",
-            "reason": r.reason,
-            "note": f"{r.n_seeds} seeds; approximate beside rank correlations",
-        }
-        entries += [
-            entry(f"{variant}.noise_ceiling", r.ceiling, low=r.ceiling_low, high=r.ceiling_high, **common),
-            entry(f"{variant}.sd_between_cohorts", r.s_u, **common),
-            entry(f"{variant}.sd_between_seeds", r.s_e, **common),
-        ]
-    return entries
 
 
 def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFrame) -> list[dict]:
