@@ -41,8 +41,7 @@ def reml_reliability(table: pd.DataFrame, *, level: float = 0.95) -> SeedReliabi
     used = table[np.isfinite(table["lift"])]
     code, y = pd.factorize(used["cohort"])[0], used["lift"].to_numpy(dtype=float)
     sizes = np.bincount(code)
-    n, total, n_dropped = len(sizes), len(y), len(table) - len(used)
-    s = float(n / (1 / sizes).sum()) if n else NAN
+    n, total, n_dropped, s = len(sizes), len(y), len(table) - len(used), len(sizes) / max((1 / sizes).sum(), 1e-300)
     if n < 3 or total == n or np.ptp(y) <= REL_TOL * np.abs(y).max():
         return SeedReliability(*[NAN] * 8, n, s, n_dropped, "fewer than 3 cohorts, none with 2 runs, or all lifts are equal")
     scale = y.std(ddof=1)
@@ -266,20 +265,20 @@ def explained(rho: float, n: int, reliability, *, rank: bool = True, level: floa
 def noise_ceiling_entries(
     lifts: pd.DataFrame, questions: pd.DataFrame, rhos: dict[str, float], *, arm: str, rng: Generator, variant: str = "sampled"
 ) -> list[dict]:
-    """Entries `ceiling.<arm>.*` (`ceiling.<arm>.greedy.*`) of an arm's valid runs but controls: reliabilities, variances, shares.
+    """Entries `ceiling.<arm>.*` (or `ceiling.<arm>.greedy.*`): reliabilities, variances, shares. Valid runs, controls left out.
 
     `rhos`: Spearman with the cohorts' mean lifts by metric; each is read against REML's R and against that for new questions.
     """
     runs = valid(lifts[(lifts["arm"] == arm) & (lifts["variant"] == variant) & ~lifts["cohort"].isin(CONTROLS)])
-    entries, n_runs = [], len(runs)
+    entries, n_runs, prefix = [], len(runs), f"ceiling.{arm}" + ("" if variant == "sampled" else f".{variant}")
 
-    def add(name, value, low=None, high=None, *, n=n_runs, reason="", note=""):
+    def add(name, value, low=None, high=None, *, n=n_runs, **why):
         source = "lifts.parquet, eval_questions.parquet"
-        name = f"ceiling.{arm}.{name}" if variant == "sampled" else f"ceiling.{arm}.{variant}.{name}"
-        entries.append(entry(name, value, low=low, high=high, n=n, source=source, reason=reason, note=note))
+        entries.append(entry(f"{prefix}.{name}", value, low=low, high=high, n=n, source=source, **why))
 
     if runs["cohort"].nunique() < 3 or not runs["cohort"].duplicated().any():
-        add("reml.reliability", NAN, reason="fewer than 3 cohorts, or none with 2 valid runs", note="n runs")
+        for name in ("reml.reliability", "reml.ceiling", "sd_between_cohorts", "sd_between_seeds"):
+            add(name, NAN, reason="fewer than 3 cohorts, or none with 2 valid runs", note="n runs")
         return entries
     rates, noise = question_rates(questions, runs, variant=variant)
     reml, split = reml_reliability(runs), split_half_reliability(runs, rng=rng)

@@ -15,7 +15,7 @@ def shown(e: dict, digits: int = 2) -> str:
     return f"{e['value']:.{digits}f}{interval}"
 
 
-def results_table(found: dict[str, dict], *, commit: str) -> str:
+def results_table(found: dict[str, dict]) -> str:
     """The README's table, in Markdown: every metric's agreement with lift, held out by family first, beside the noise ceiling.
 
     The explained share is that of what seeds leave explainable, rho^2 / R. Mixtures have a column only where some were trained.
@@ -46,7 +46,7 @@ def results_table(found: dict[str, dict], *, commit: str) -> str:
             *([_brief(found[f"mixture.{metric}.rho"])] if mixtures else []),
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + f"\n\nDesigned cohorts trained at commit {commit}."
+    return "\n".join(lines)
 
 
 def _brief(e: dict | None) -> str:
@@ -203,10 +203,12 @@ def reliability(found: dict[str, dict]) -> str:
     return "\n".join(f"* {line}" for line in lines)
 
 
-def readme_with(text: str, found: dict) -> str:
-    """README text with the parts that results.json writes, each between two markers, replaced."""
-    for name in ("table", "findings", "reliability"):
+def readme_with(text: str, words: dict[str, str]) -> str:
+    """README text with the parts that published studies write, each between its two markers, replaced."""
+    for name, written in words.items():
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        if start not in text:
+            continue
         head, rest = text.split(start)
-        text = f"{head}{start}\n{found[name]}\n{end}{rest.split(end)[1]}"
+        text = f"{head}{start}\n{written}\n{end}{rest.split(end)[1]}"
     return text

@@ -22,7 +22,7 @@ LABELS = {
     "larger_minus_own": "larger model's minus own",
     "transfer": "p(1-p) x relevance of tasks",
     "transfer_shuffled": "the same, embeddings shuffled",
-    "combination": "these combined, cross-validated",
+    "combination": "all above combined, cross-validated",
 }
 SUBSETS = {"all": "all problems", "rare": "rarely solved ones", "fresh": "fresh problems"}
 PUBLISHED = {  # gains of a checkpoint of another run family against the best of what the base tells, as a paper reports them

@@ -159,8 +159,9 @@ def combination(signals: pd.DataFrame, gain, *, rng: np.random.Generator) -> np.
 def with_combination(problems: Problems, *, rng: np.random.Generator) -> Problems:
     """`problems` with the signal `combination`: of all signals but other runs' gains, against all runs - mean of b2 and b3."""
     signals, gain = problems.signals, problems.after.mean(axis=1) - problems.draws[[2, 3]].mean(axis=1)
-    known = signals[[s for s in signals if not s.startswith("gains_of_")]]
-    return problems._replace(signals=signals.assign(combination=combination(known, gain, rng=rng)))
+    known = [s for s in signals if not s.startswith("gains_of_")]
+    predicted = signals[known].assign(combination=combination(signals[known], gain, rng=rng))
+    return problems._replace(signals=predicted.join(signals.drop(columns=known)))
 
 
 def predictor_table(signals: pd.DataFrame, gains: Gains, *, rng: np.random.Generator, n_resamples: int) -> pd.DataFrame:

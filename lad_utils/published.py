@@ -115,7 +115,7 @@ def published_groups(table: pd.DataFrame, *, assume_equal_budgets: bool = False)
 
 
 def equal_sizes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of every group the cohorts of its commonest size (the smaller of two) alone, if they are MIN_COHORTS; `rows` in groups."""
+    """Of every group the cohorts of its commonest size (the smaller of two) alone, from MIN_COHORTS on; `rows` in groups."""
     count = rows.groupby(["group", "n_tasks"])["line"].transform("size")
     known = rows[count >= MIN_COHORTS]
     return known[known["n_tasks"] == known.groupby("group")["n_tasks"].transform(lambda sizes: sizes.mode().iloc[0])]

@@ -7,36 +7,29 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import yaml
 
-from lad_utils.ablations import ablation_entries
 from lad_utils.baselines import METRICS, score_cohort
-from lad_utils.ceilings import noise_ceiling_entries
+from lad_utils.claims import failure_modes, predictions, prototype_claims, single_problems
 from lad_utils.cohorts import score_split
-from lad_utils.contrasts import contrast_entries, slope_entries
-from lad_utils.correlations import RANKED, agreement_entries, comparison_entries, correlation_entries, with_operation_mix
-from lad_utils.elicitation import cooling_entries, elicitation_entries
 from lad_utils.embeddings import embed
-from lad_utils.faults import fault_entries
+from lad_utils.entries import all_entries
 from lad_utils.findings import findings, readme_with, reliability, results_table
 from lad_utils.params import REPOSITORY, Study, load_study
-from lad_utils.prediction import coverage_entries, prediction_table
-from lad_utils.problems import Problems, between_entries, history_entries, problem_entries, study_problems, subsets
-from lad_utils.published import published_entries
-from lad_utils.reliability import PUBLISHED_LIFTS, fewer_entries, signed_entries, size_entries, transfer_entries, zero_entries
-from lad_utils.runs import REFERENCE, environment, read_table, study_dir, write_json, write_params, write_table, write_text
+from lad_utils.published_view import limits, published_findings
+from lad_utils.runs import (
+    PUBLISHED,
+    REFERENCE,
+    environment,
+    read_table,
+    study_dir,
+    write_json,
+    write_params,
+    write_table,
+    write_text,
+)
 from lad_utils.validation import (
-    DUPLICATES,
-    NOISY,
-    causal_entries,
-    entry,
-    lift_entries,
-    mechanism_entries,
-    run_mechanics,
-    score_entries,
-    valid,
     validated,
 )
 
@@ -66,7 +59,18 @@ TABLES = (
     "cool_counts",
     "costs",
 )
-HISTORY_FILE = "acc_step_500.json"
+# What results.json and the README say in words, each written from the entries.
+WORDS = {
+    "table": results_table,
+    "findings": findings,
+    "claims": prototype_claims,
+    "failure_modes": failure_modes,
+    "predictions": predictions,
+    "problems": single_problems,
+    "reliability": reliability,
+    "published": published_findings,
+    "limits": limits,
+}
 UNPUBLISHED_FIGURES = ("cohorts", "pass_rates", "lad_by_cohort")  # large, and in the executed notebooks
 
 
@@ -96,100 +100,6 @@ def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, tot
     return scores[["arm", "cohort", *[c for c in scores.columns if c not in ("arm", "cohort")]]]
 
 
-def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
-    """Every headline number of a study from its raw tables (see TABLES)."""
-    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
-    entries = lift_entries(lifts, questions, tables["tasks"]) + score_entries(scores)
-    table = validated(scores, lifts, questions)
-    entries += validation_entries(tables, table) + failure_entries(tables)
-    entries += prediction_entries(table, validated(scores, lifts, questions, arm="mixture"))
-    entries += ablation_entries(tables["ablations"], lifts, questions)
-    entries += study_problem_entries(study, tables) + published_entries(pd.read_csv(PUBLISHED_LIFTS))
-    mechanics = table.merge(run_mechanics(tables["groups"], tables["steps"], lifts), on="cohort")
-    entries += mechanism_entries(mechanics)
-    if study.causal_cohorts:
-        entries += causal_entries(lifts, questions, scores)
-    entries += cost_entries(tables["costs"])
-    return entries + reliability_entries(study, tables)
-
-
-def validation_entries(tables: dict[str, pd.DataFrame], table: pd.DataFrame) -> list[dict]:
-    """Every metric against lift with its ceilings: designed cohorts (`table`), parts of them, greedy lifts, and mixtures."""
-    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
-    sets = {
-        "": table,
-        "without_duplicates.": table[~table["cohort"].isin(DUPLICATES)],
-        "without_noisy.": table[~table["cohort"].isin(NOISY)],
-        "greedy.": validated(scores, lifts, questions, variant="greedy"),
-        "mixture.": validated(scores, lifts, questions, arm="mixture"),
-    }
-    entries = [e for prefix, rows in sets.items() for e in correlation_entries(rows, prefix=prefix)]
-    for prefix, arm in (("", "main"), ("mixture.", "mixture")):
-        mixed = with_operation_mix(sets[prefix], tables["cohorts"], tables["tasks"], arm=arm)
-        entries += agreement_entries(mixed, prefix=prefix) + comparison_entries(mixed, prefix=prefix)
-    found = {e["name"]: e["value"] for e in entries}
-    for prefix, arm, variant in (("", "main", "sampled"), ("greedy.", "main", "greedy"), ("mixture.", "mixture", "sampled")):
-        rhos = {m: found[f"{prefix}{m}.rho"] for m in RANKED if found[f"{prefix}{m}.rho"] is not None}
-        entries += noise_ceiling_entries(lifts, questions, rhos, arm=arm, variant=variant, rng=np.random.default_rng(0))
-    return entries
-
-
-def failure_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
-    """Contrasts whose signs were written down beforehand, the same over the mixtures, and what needs no training at all."""
-    lifts, questions = tables["lifts"], tables["eval_questions"]
-    entries = contrast_entries(lifts, questions) + slope_entries(lifts, questions, tables["cohorts"], tables["tasks"])
-    return entries + elicitation_entries(lifts, questions) + cooling_entries(tables["problem_counts"], tables["cool_counts"])
-
-
-def study_problem_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
-    """The problem level: all, rare and fresh problems, between base models, and a real run's history where it is at hand."""
-    evaluation = _problems(tables, split="eval")
-    entries = problem_entries(subsets(evaluation, _problems(tables, split="fresh")))
-    if study.other_study:
-        names = ("problem_counts", "problem_features", "problem_transfer", "eval_questions", "lifts")
-        other = {name: read_table(REFERENCE.parent / study.other_study / f"{name}.parquet") for name in names}
-        source = f"problem_counts.parquet, eval_questions.parquet; and those of {study.other_study}"
-        entries += between_entries(evaluation, _problems(other, split="eval"), source=source)
-    history = REPOSITORY / study.history / HISTORY_FILE
-    return entries + (history_entries(history) if history.is_file() else [])
-
-
-def _problems(tables: dict[str, pd.DataFrame], *, split: str) -> Problems | None:
-    """What `problems` needs of a study's tables, invalid runs left out."""
-    runs = valid(tables["lifts"][tables["lifts"]["variant"] == "sampled"])["run_id"]
-    asked = tables["eval_questions" if split == "eval" else "fresh_questions"]
-    base = (tables["problem_counts"], tables["problem_features"], tables["problem_transfer"])
-    return study_problems(*base, asked, split=split, runs=runs)
-
-
-def prediction_entries(designed: pd.DataFrame, mixtures: pd.DataFrame) -> list[dict]:
-    """Coverage of predicted lifts' intervals."""
-    return coverage_entries(prediction_table(designed), prediction_table(mixtures))
-
-
-def reliability_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
-    """How far the scores can be relied on: fewer rollouts, faults, zeros, size, transfer."""
-    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
-    families = dict(zip(tables["cohorts"]["cohort"], tables["cohorts"]["family"], strict=True))
-    entries = fewer_entries(tables["fewer_rollouts"]) + fault_entries(tables["faults"])
-    entries += signed_entries(tables["signed"], scores, lifts, questions) + zero_entries(tables["zeros"])
-    entries += size_entries(scores, lifts, families, prompts_per_step=study.grpo_prompts_per_step)
-    return entries + transfer_entries(tables["transfer"], scores, lifts, questions)
-
-
-def cost_entries(costs: pd.DataFrame) -> list[dict]:
-    """What scoring a cohort and training on it cost, and their ratio in FLOPs."""
-    row = costs.set_index(["kind", "name"])
-    score, training = row.loc[("stage", "score_a_cohort")], row.loc[("stage", "train_and_evaluate_a_cohort")]
-    ratio = training["flops"] / score["flops"]
-    args = {"n": 1, "source": "costs.parquet", "note": "one cohort on average; training: one seed"}
-    return [
-        entry("cost.score_a_cohort_flops", score["flops"], **args),
-        entry("cost.train_and_evaluate_a_cohort_flops", training["flops"], **args),
-        entry("cost.training_over_scoring", ratio, **args),
-    ]
-
-
 def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
     """The content of results.json; its commit is that of the code that trained the designed cohorts' runs."""
     commit = ", ".join(sorted(set(tables["lifts"].loc[tables["lifts"]["arm"] == "main", "commit"])))
@@ -201,9 +111,7 @@ def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
         "n_cohorts": len(validated(tables["scores"], tables["lifts"], tables["eval_questions"])),
         "n_seeds": len(study.seeds),
         "invalid_runs": sorted({f"{r.run_id}: {r.invalid}" for r in tables["lifts"].itertuples() if r.invalid}),
-        "table": results_table(found, commit=commit),
-        "findings": findings(found),
-        "reliability": reliability(found),
+        **{name: write(found) for name, write in WORDS.items()},
         "entries": entries,
     }
 
@@ -277,9 +185,9 @@ def page(found: dict, folder: Path) -> str:
     )
 
 
-def export(study: Study, target: Path = REFERENCE) -> list[Path]:
-    """Publish a finished study: tables (judgements as votes with counts, no completions), results, figures, notebooks."""
-    source, written = study_dir(study), []
+def export(study: Study) -> list[Path]:
+    """Publish a finished study in outputs/reference: tables (judgements as votes with counts), results, figures, notebooks."""
+    source, target, written = study_dir(study), REFERENCE.parent / PUBLISHED[study.study], []
     for name in TABLES:
         written.append(write_table(target / f"{name}.parquet", read_table(source / f"{name}.parquet")))
     votes = read_table(source / "judgements.parquet").drop(columns=["sample"])
@@ -323,15 +231,25 @@ def write_results(study: Study) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lad_utils.report", description="Publish a finished study.")
     parser.add_argument(
-        "command", choices=["export"], help="copy its tables, results, figures and notebooks to outputs/reference/micro"
+        "command", choices=["export"], help="copy its tables, results, figures and notebooks to outputs/reference"
     )
-    parser.add_argument("study")
+    parser.add_argument("study", choices=[*PUBLISHED])
     study = load_study(parser.parse_args().study)
-    print(f"{len(export(study))} files written to outputs/reference/micro")
-    found = json.loads((REFERENCE / "results.json").read_text())
-    readme = REFERENCE.parents[2] / "README.md"
-    write_text(readme, readme_with(readme.read_text(encoding="utf-8"), found))
-    print("README table and findings updated")
+    print(f"{len(export(study))} files written to outputs/reference/{PUBLISHED[study.study]}")
+    readme = REPOSITORY / "README.md"
+    write_text(readme, readme_with(readme.read_text(encoding="utf-8"), published_words()))
+    print("README updated from all published studies")
+
+
+def published_words() -> dict[str, str]:
+    """README marker -> the words that published studies wrote for it; those of a second base model start with its name."""
+    words = {}
+    for name, folder in PUBLISHED.items():
+        path = REFERENCE.parent / folder / "results.json"
+        if path.is_file():
+            found, prefix = json.loads(path.read_text(encoding="utf-8")), "" if folder == "micro" else f"{name}."
+            words |= {prefix + key: found[key] for key in WORDS}
+    return words
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ def new_family_coverage(source, *, by_family, runs=400):
 
 def test_a_new_family_is_covered_less_and_leaving_families_out_repairs_most_of_it():
     cohort, family = (new_family_coverage(rng(3), by_family=flag) for flag in (False, True))
-    assert cohort < 0.85
+    assert cohort < 0.87  # .90 is meant
     assert family > cohort + 0.02
 
 

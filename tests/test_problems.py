@@ -77,7 +77,7 @@ def test_planted_reliabilities_of_halves_single_runs_and_all_runs_are_found_agai
 def test_a_planted_explained_share_is_found_whatever_the_number_of_runs():
     for runs in (RUNS[:2], RUNS):
         rng = np.random.default_rng(2)
-        after, draws, gain, _ = world(rng, n=20_000, runs=runs)
+        after, draws, gain, _ = world(rng, n=10_000, runs=runs)
         signals = pd.DataFrame({"variance": gain + rng.normal(0, 0.3, len(gain)), "noise": rng.normal(size=len(gain))})
         wide, _ = table_of(signals, after, draws)
         assert wide.explained_share["variance"] == pytest.approx(0.5, abs=0.04)

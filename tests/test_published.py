@@ -16,7 +16,7 @@ from lad_utils.published import (
     published_rows,
     short_name,
 )
-from lad_utils.published_plots import forest, group_table, limits, published_findings
+from lad_utils.published_view import forest, group_table, limits, published_findings
 from lad_utils.reliability import PUBLISHED_LIFTS
 from lad_utils.stats import spearman_ci
 

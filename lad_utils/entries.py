@@ -1,0 +1,125 @@
+"""Every headline number of a study, as entries of results.json, from its raw tables."""
+
+import numpy as np
+import pandas as pd
+
+from lad_utils.ablations import ablation_entries
+from lad_utils.ceilings import noise_ceiling_entries
+from lad_utils.contrasts import contrast_entries, slope_entries
+from lad_utils.correlations import RANKED, agreement_entries, comparison_entries, correlation_entries, with_operation_mix
+from lad_utils.elicitation import cooling_entries, elicitation_entries
+from lad_utils.faults import fault_entries
+from lad_utils.params import REPOSITORY, Study
+from lad_utils.prediction import coverage_entries, prediction_table
+from lad_utils.problems import Problems, between_entries, history_entries, problem_entries, study_problems, subsets
+from lad_utils.published import published_entries
+from lad_utils.reliability import PUBLISHED_LIFTS, fewer_entries, signed_entries, size_entries, transfer_entries, zero_entries
+from lad_utils.runs import REFERENCE, read_table
+from lad_utils.validation import (
+    DUPLICATES,
+    NOISY,
+    causal_entries,
+    entry,
+    lift_entries,
+    mechanism_entries,
+    run_mechanics,
+    score_entries,
+    valid,
+    validated,
+)
+
+HISTORY_FILE = "acc_step_500.json"
+
+
+def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
+    """Every headline number of a study from its raw tables (see TABLES)."""
+    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
+    entries = lift_entries(lifts, questions, tables["tasks"]) + score_entries(scores)
+    table = validated(scores, lifts, questions)
+    entries += validation_entries(tables, table) + failure_entries(tables)
+    entries += prediction_entries(table, validated(scores, lifts, questions, arm="mixture"))
+    entries += ablation_entries(tables["ablations"], lifts, questions)
+    entries += study_problem_entries(study, tables) + published_entries(pd.read_csv(PUBLISHED_LIFTS))
+    mechanics = table.merge(run_mechanics(tables["groups"], tables["steps"], lifts), on="cohort")
+    entries += mechanism_entries(mechanics)
+    if study.causal_cohorts:
+        entries += causal_entries(lifts, questions, scores)
+    entries += cost_entries(tables["costs"])
+    return entries + reliability_entries(study, tables)
+
+
+def validation_entries(tables: dict[str, pd.DataFrame], table: pd.DataFrame) -> list[dict]:
+    """Every metric against lift with its ceilings: designed cohorts (`table`), parts of them, greedy lifts, and mixtures."""
+    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
+    sets = {
+        "": table,
+        "without_duplicates.": table[~table["cohort"].isin(DUPLICATES)],
+        "without_noisy.": table[~table["cohort"].isin(NOISY)],
+        "greedy.": validated(scores, lifts, questions, variant="greedy"),
+        "mixture.": validated(scores, lifts, questions, arm="mixture"),
+    }
+    entries = [e for prefix, rows in sets.items() for e in correlation_entries(rows, prefix=prefix)]
+    for prefix, arm in (("", "main"), ("mixture.", "mixture")):
+        mixed = with_operation_mix(sets[prefix], tables["cohorts"], tables["tasks"], arm=arm)
+        entries += agreement_entries(mixed, prefix=prefix) + comparison_entries(mixed, prefix=prefix)
+    found = {e["name"]: e["value"] for e in entries}
+    for prefix, arm, variant in (("", "main", "sampled"), ("greedy.", "main", "greedy"), ("mixture.", "mixture", "sampled")):
+        rhos = {m: found[f"{prefix}{m}.rho"] for m in RANKED if found[f"{prefix}{m}.rho"] is not None}
+        entries += noise_ceiling_entries(lifts, questions, rhos, arm=arm, variant=variant, rng=np.random.default_rng(0))
+    return entries
+
+
+def failure_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
+    """Contrasts whose signs were written down beforehand, the same over the mixtures, and what needs no training at all."""
+    lifts, questions = tables["lifts"], tables["eval_questions"]
+    entries = contrast_entries(lifts, questions) + slope_entries(lifts, questions, tables["cohorts"], tables["tasks"])
+    return entries + elicitation_entries(lifts, questions) + cooling_entries(tables["problem_counts"], tables["cool_counts"])
+
+
+def study_problem_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
+    """The problem level: all, rare and fresh problems, between base models, and a real run's history where it is at hand."""
+    evaluation = _problems(tables, split="eval")
+    entries = problem_entries(subsets(evaluation, _problems(tables, split="fresh")))
+    if study.other_study:
+        names = ("problem_counts", "problem_features", "problem_transfer", "eval_questions", "lifts")
+        other = {name: read_table(REFERENCE.parent / study.other_study / f"{name}.parquet") for name in names}
+        source = f"problem_counts.parquet, eval_questions.parquet; and those of {study.other_study}"
+        entries += between_entries(evaluation, _problems(other, split="eval"), source=source)
+    history = REPOSITORY / study.history / HISTORY_FILE
+    return entries + (history_entries(history) if history.is_file() else [])
+
+
+def _problems(tables: dict[str, pd.DataFrame], *, split: str) -> Problems | None:
+    """What `problems` needs of a study's tables, invalid runs left out."""
+    runs = valid(tables["lifts"][tables["lifts"]["variant"] == "sampled"])["run_id"]
+    asked = tables["eval_questions" if split == "eval" else "fresh_questions"]
+    base = (tables["problem_counts"], tables["problem_features"], tables["problem_transfer"])
+    return study_problems(*base, asked, split=split, runs=runs)
+
+
+def prediction_entries(designed: pd.DataFrame, mixtures: pd.DataFrame) -> list[dict]:
+    """Coverage of predicted lifts' intervals."""
+    return coverage_entries(prediction_table(designed), prediction_table(mixtures))
+
+
+def reliability_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
+    """How far the scores can be relied on: fewer rollouts, faults, zeros, size, transfer."""
+    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
+    families = dict(zip(tables["cohorts"]["cohort"], tables["cohorts"]["family"], strict=True))
+    entries = fewer_entries(tables["fewer_rollouts"]) + fault_entries(tables["faults"])
+    entries += signed_entries(tables["signed"], scores, lifts, questions) + zero_entries(tables["zeros"])
+    entries += size_entries(scores, lifts, families, prompts_per_step=study.grpo_prompts_per_step)
+    return entries + transfer_entries(tables["transfer"], scores, lifts, questions)
+
+
+def cost_entries(costs: pd.DataFrame) -> list[dict]:
+    """What scoring a cohort and training on it cost, and their ratio in FLOPs."""
+    row = costs.set_index(["kind", "name"])
+    score, training = row.loc[("stage", "score_a_cohort")], row.loc[("stage", "train_and_evaluate_a_cohort")]
+    ratio = training["flops"] / score["flops"]
+    args = {"n": 1, "source": "costs.parquet", "note": "one cohort on average; training: one seed"}
+    return [
+        entry("cost.score_a_cohort_flops", score["flops"], **args),
+        entry("cost.train_and_evaluate_a_cohort_flops", training["flops"], **args),
+        entry("cost.training_over_scoring", ratio, **args),
+    ]
