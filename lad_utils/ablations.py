@@ -242,8 +242,11 @@ def _variant_entries(
     args = {"n": rho.n, "source": SOURCE, "note": note}
     entries = [entry(f"{prefix}.rho", rho.rho, low=rho.low, high=rho.high, reason=rho.reason, **args)]
     if not prefix.endswith(".lad"):
-        d = spearman_difference_ci(rho.rho, frozen, _spearman(x, lad), rho.n)
+        between = _spearman(x, lad)
+        d = spearman_difference_ci(rho.rho, frozen, between, rho.n)
         reason = d.reason if np.isfinite(d.difference) else rho.reason or d.reason
+        reason_with = "" if np.isfinite(between) else rho.reason or "constant"
+        entries.append(entry(f"{prefix}.rho_with_lad", between, reason=reason_with, **args))
         entries.append(entry(f"{prefix}.minus_lad", d.difference, low=d.low, high=d.high, reason=reason, **args))
     return entries
 
@@ -269,7 +272,7 @@ def _tuned_entries(ablations: pd.DataFrame, tables: dict[str, pd.DataFrame]) -> 
 
 
 def ablation_entries(ablations: pd.DataFrame, lifts: pd.DataFrame, questions: pd.DataFrame) -> list[dict]:
-    """Every variant's plain Spearman with lift (`.rho`) and its paired difference from LAD's (`.minus_lad`), arms apart.
+    """Every variant's Spearman with lift (`.rho`), with LAD (`.rho_with_lad`) and its difference from LAD's (`.minus_lad`).
 
     Names are `ablation.<arm>.<variant>`; an arm without scores or lifts has none. `tuned` is a choice of gamma and beta: as
     seen (exploratory), held out by family with the choice made inside (nested), and carried from designed cohorts to mixtures.

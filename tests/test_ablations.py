@@ -258,6 +258,8 @@ def test_differences_are_of_plain_spearmans_and_an_equal_ranking_is_named():
     for variant in VARIANTS[1:]:
         assert found[f"ablation.main.{variant}.rho"]["value"] == pytest.approx(rho[variant])
         assert found[f"ablation.main.{variant}.minus_lad"]["value"] == pytest.approx(rho[variant] - rho["lad"], abs=1e-12)
+        agreement = scipy_stats.spearmanr(wide[variant], wide["lad"]).statistic
+        assert found[f"ablation.main.{variant}.rho_with_lad"]["value"] == pytest.approx(agreement)
     same, other = found["ablation.main.k_32.minus_lad"], found["ablation.main.tilt.minus_lad"]
     assert (same["value"], same["ci_low"], same["reason"]) == (0, None, "same ranking")
     assert other["ci_low"] < other["value"] < other["ci_high"] and other["n"] == len(COHORTS)
