@@ -11,7 +11,8 @@ from lad_utils.elicitation import cooling_entries, elicitation_entries
 from lad_utils.faults import fault_entries
 from lad_utils.params import REPOSITORY, Study
 from lad_utils.prediction import coverage_entries, prediction_table
-from lad_utils.problems import Problems, between_entries, history_entries, problem_entries, study_problems, subsets
+from lad_utils.problem_entries import between_entries, history_entries, problem_entries
+from lad_utils.problems import Problems, study_problems, subsets
 from lad_utils.published import published_entries
 from lad_utils.reliability import PUBLISHED_LIFTS, fewer_entries, signed_entries, size_entries, transfer_entries, zero_entries
 from lad_utils.runs import REFERENCE, read_table

@@ -9,9 +9,7 @@ of a signal is corr(signal, gain)^2 / R with the gains of the same halves: the s
 correlations and rises with the runs averaged: shares compare across studies, ceilings only at equal numbers of runs.
 """
 
-import json
 from collections import namedtuple
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,7 +17,6 @@ from scipy import stats
 
 from lad_utils.energy import SHAPES, bayes_power, fit_beta_prior, tilt_gain, unbiased_power, variance
 from lad_utils.transfer import frozen_kernel
-from lad_utils.validation import entry
 
 RARE = 0.25  # rarely solved: b1 pass rate at most this. Gains do not use b1, so choosing by it adds no regression to the mean
 SPLITS = 20  # random halves of the runs
@@ -27,9 +24,7 @@ RESAMPLES = 1000
 FOLDS = 10
 FEWEST = 10  # problems; below that nothing is reported
 TILT = 2 * np.log(2)  # puts the peak of the exponential tilt where that of p(1-p)^2 is, at p = 1/3
-LATE = range(36, 44)  # visits of the history that count as after training
 MEASURES = ("rho", "coupled_rho", "explained_share", "explained_share_rank", "rho_minus_variance", "share_minus_variance")
-NOTES = {"coupled_rho": "signal and gain share b1: not evidence", "explained_share_rank": "of ranks, approximate"}
 
 Problems = namedtuple("Problems", "signals after draws")  # DataFrames indexed alike by task_id: (n, P), rates (n, M), (n, 3)
 Gains = namedtuple("Gains", "a b clean coupled")  # of S halves over b2, over b3, (n, S); of all runs over b2, over b1, (n,)
@@ -238,64 +233,6 @@ def between_bases(first: Problems, second: Problems, *, rng: np.random.Generator
     table = _bootstrapped(measure, len(ids), SPLITS, [""] * 4, rng=rng, n_resamples=n_resamples)
     table.insert(0, "name", ["ceiling", "within_first", "within_second", "over_within"])
     return table
-
-
-def history_problems(path: Path) -> tuple[Problems, np.ndarray]:
-    """Problems and halves from one run's training accuracy by visit: JSON {problem: [c/8 at visit 0, 1, ...]}.
-
-    Visits 0, 1, 2 stand for the base draws and LATE visits for runs, even ones against odd ones: this ceiling lies within one
-    run, so it is easier than one between runs. Raises ValueError if a problem has too few visits.
-    """
-    found = json.loads(Path(path).read_text(encoding="utf-8"))
-    for name, visits in found.items():
-        if len(visits) <= max(LATE):
-            raise ValueError(f"{Path(path).name}: problem {name} has {len(visits)} visits, {max(LATE) + 1} are needed")
-    visits = pd.DataFrame({name: v[: max(LATE) + 1] for name, v in found.items()}).T
-    signals = pd.DataFrame(base_signals((8 * visits[0]).round(), 8), index=visits.index)
-    after, odd = visits[[*LATE]].rename(columns="history/visit{}/seed0".format), np.array(LATE) % 2
-    return Problems(signals, after, visits[[0, 1, 2]].set_axis([1, 2, 3], axis=1)), np.array([[1 - odd, odd]]) / odd.sum()
-
-
-def problem_entries(sets: dict[str, Problems | None], *, n_resamples: int = RESAMPLES) -> list[dict]:
-    """Entries problems.<subset>.<ceiling> and problems.<subset>.<signal>.<measure> of `subsets`; 0 resamples: no intervals."""
-    entries = []
-    for name, problems in sets.items():
-        source = f"problem_counts.parquet, problem_features.parquet, {'fresh' if name == 'fresh' else 'eval'}_questions.parquet"
-        runs = 0 if problems is None else problems.after.shape[1]
-        if runs < 2:
-            reason = f"{runs} runs were evaluated on such problems, 2 are needed"
-            entries.append(entry(f"problems.{name}.ceiling", np.nan, n=0, source=source, reason=reason))
-            continue
-        halves = deal_runs(problems.after.columns, n_splits=SPLITS, rng=np.random.default_rng(0))
-        entries += _entries(name, problems, halves, source=source, note=f"{runs} runs", n_resamples=n_resamples)
-    return entries
-
-
-def history_entries(path: Path, *, n_resamples: int = RESAMPLES) -> list[dict]:
-    """Entries problems.history.*: the same numbers from `history_problems`."""
-    note = "within one run, training problems, visit 0 for the base"
-    return _entries("history", *history_problems(path), source=Path(path).name, note=note, n_resamples=n_resamples)
-
-
-def between_entries(first: Problems, second: Problems, *, source: str, n_resamples: int = RESAMPLES) -> list[dict]:
-    """Entries problems.between_bases.*"""
-    table = between_bases(first, second, rng=np.random.default_rng(0), n_resamples=n_resamples)
-    return [_entry("between_bases", row, source=source) for row in table.to_dict("records")]
-
-
-def _entries(subset: str, problems: Problems, halves, *, source: str, note: str, n_resamples: int) -> list[dict]:
-    problems, args = with_combination(problems, rng=np.random.default_rng(0)), {"n_resamples": n_resamples}
-    gains = problem_gains(problems.after, problems.draws, halves)
-    ceilings = ceiling_table(problems.after, problems.draws, halves, rng=np.random.default_rng(0), **args)
-    signals = predictor_table(problems.signals, gains, rng=np.random.default_rng(0), **args)
-    rows = ceilings.to_dict("records") + signals.to_dict("records")
-    return [_entry(subset, row, source=source, note=NOTES.get(row.get("measure"), note)) for row in rows]
-
-
-def _entry(subset: str, row: dict, *, source: str, note: str = "") -> dict:
-    name = ".".join(["problems", subset, row["name"]] + ([row["measure"]] if "measure" in row else []))
-    args = {"low": row["low"], "high": row["high"], "n": row["n"], "reason": row["reason"]}
-    return entry(name, row["value"], source=source, note=note, **args)
 
 
 def _cohorts(run_ids) -> np.ndarray:

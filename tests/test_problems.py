@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lad_utils import problem_plots, problems
+from lad_utils import problem_entries, problem_plots, problems
 from lad_utils.energy import unbiased_energy, variance
 from lad_utils.params import REPOSITORY
 
@@ -237,7 +237,7 @@ def sets_of(tables, **changes):
 
 
 def test_a_study_gives_every_signal_on_every_subset_with_a_value_or_a_reason(tables):
-    found = found_by_name(problems.problem_entries(sets_of(tables), n_resamples=20))
+    found = found_by_name(problem_entries.problem_entries(sets_of(tables), n_resamples=20))
     signals = {n.split(".")[2] for n in found if n.count(".") == 3}
     assert signals == {*problem_plots.LABELS, "gains_of_mixture"}
     for subset, n in (("all", 120), ("fresh", 30)):
@@ -247,7 +247,7 @@ def test_a_study_gives_every_signal_on_every_subset_with_a_value_or_a_reason(tab
     assert found["problems.all.transfer_shuffled.rho"]["reason"] == "missing for 120 of 120 problems"
     assert all(bool(e["reason"]) == (e["value"] is None) for e in found.values())
     assert found["problems.all.larger_minus_own.rho"]["value"] > 0.2
-    assert found == found_by_name(problems.problem_entries(sets_of(tables), n_resamples=20))
+    assert found == found_by_name(problem_entries.problem_entries(sets_of(tables), n_resamples=20))
 
 
 def test_signals_come_from_b1_alone_and_gains_never_touch_it(tables):
@@ -273,20 +273,20 @@ def test_invalid_runs_and_greedy_answers_do_not_count(tables):
 
 
 def test_missing_runs_and_few_problems_are_reasons_not_failures(tables):
-    empty = problems.problem_entries(problems.subsets(None, None), n_resamples=2)
+    empty = problem_entries.problem_entries(problems.subsets(None, None), n_resamples=2)
     assert [e["reason"] for e in empty] == ["0 runs were evaluated on such problems, 2 are needed"] * 3
     none = sets_of([*tables[:4], tables[4].iloc[:0]])
     assert none["fresh"] is None and none["all"] is not None
     one = sets_of(tables, runs=RUNS[:1])
-    assert problems.problem_entries({"all": one["all"]})[0]["reason"].startswith("1 runs")
+    assert problem_entries.problem_entries({"all": one["all"]})[0]["reason"].startswith("1 runs")
     few = problems.Problems(*(t.iloc[:9] for t in sets_of(tables)["all"]))
-    entries = problems.problem_entries({"all": few}, n_resamples=2)
+    entries = problem_entries.problem_entries({"all": few}, n_resamples=2)
     assert {e["reason"] for e in entries} == {"9 problems, at least 10 are needed"}
 
 
 def test_pictures_and_tables_draw_what_there_is(tables):
     sets = sets_of(tables)
-    entries = problems.problem_entries(sets, n_resamples=0)
+    entries = problem_entries.problem_entries(sets, n_resamples=0)
     figure = problem_plots.explained_shares(entries)
     assert [a.get_title(loc="left") for a in figure.axes] == ["all problems", "rarely solved ones", "fresh problems"]
     curve = problem_plots.ceiling_curve(sets["all"], rng=np.random.default_rng(0))
@@ -305,7 +305,7 @@ needs_history = pytest.mark.skipif(
 
 @needs_history
 def test_known_numbers_of_a_real_run_come_out():
-    found = found_by_name(problems.history_entries(HISTORY, n_resamples=0))
+    found = found_by_name(problem_entries.history_entries(HISTORY, n_resamples=0))
     for signal, rho, coupled in (
         ("variance", 0.409, 0.362),
         ("lad", 0.393, 0.320),
@@ -324,4 +324,4 @@ def test_a_history_cut_short_is_an_error_that_names_the_problem(tmp_path):
     path = tmp_path / "short.json"
     path.write_text(json.dumps({"a": [0.5] * 44, "b": [0.5] * 43}))
     with pytest.raises(ValueError, match="problem b has 43 visits, 44 are needed"):
-        problems.history_problems(path)
+        problem_entries.history_problems(path)
