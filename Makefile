@@ -67,9 +67,10 @@ lint: $(STAMP) ## ruff on code and notebooks; outputs only in the cells that nbv
 	@$(BIN)/python tests/notebook_outputs.py notebooks/*.ipynb
 	@$(BIN)/nbstripout --verify --keep-count --keep-id notebooks/*.ipynb
 
-reference: $(STAMP) ## run the published study and export it to outputs/reference/micro
-	@$(BIN)/python -m lad_utils.runner micro-reference --cores $(CORES)
-	@$(BIN)/python -m lad_utils.report export micro-reference
+reference: $(STAMP) ## run the published studies and export them to outputs/reference
+	@for study in micro-reference micro-gaps; do \
+	  $(BIN)/python -m lad_utils.runner $$study --cores $(CORES) && $(BIN)/python -m lad_utils.report export $$study || exit 1; \
+	done
 
 clean: ## delete one study's outputs, so that it runs from the start (make clean STUDY=smoke)
 	@case "$(origin STUDY)" in "command line"|environment*) ;; *) echo "make clean: name the study, e.g. make clean STUDY=smoke" >&2; exit 1;; esac

@@ -71,6 +71,15 @@ WORDS = {
     "published": published_findings,
     "limits": limits,
 }
+PARTS = {
+    "findings": "What came out",
+    "failure_modes": "Failure modes, signs written down beforehand",
+    "predictions": "Predicted lift",
+    "reliability": "How far a score can be relied on",
+    "published": "What published runs say",
+    "limits": "Blind spots in published runs",
+}
+UNPUBLISHED_ARMS = ("size-", "mixture-", "short-")  # executed notebooks of their runs: many, and all alike
 UNPUBLISHED_FIGURES = ("cohorts", "pass_rates", "lad_by_cohort")  # large, and in the executed notebooks
 
 
@@ -132,9 +141,7 @@ th, td {{ padding: 0.25rem 0.6rem; border-bottom: 1px solid #ddd; text-align: le
 <p>Study <b>{study}</b>, commit {commit}: {n_cohorts} cohorts, {n_seeds} seeds each.
 Every number comes from <code>results.json</code>, which names the raw file behind it. {invalid}</p>
 {table}
-<ul>{findings}</ul>
-<h2>How far a score can be relied on</h2>
-<ul>{reliability}</ul>
+{parts}
 {figures}
 <h2>All numbers</h2>
 {entries}
@@ -145,6 +152,14 @@ CAPTIONS = {
     "lift_against_lad": "LAD before training against the lift that GRPO then gave, one point a cohort.",
     "metric_ranking": "Spearman correlation of every metric with measured lift; the dashed line is the noise ceiling.",
     "lifts": "Measured lift of every cohort, with its interval over the held-out questions.",
+    "loco_null": "What holding out does to simulated metrics of known worth, and where the measured ones lie.",
+    "contrasts": "Pairs of cohorts that differ in one property; grey is the side that was predicted.",
+    "mixture_slopes": "What each property of a mixture does to its lift, the others held fixed.",
+    "ablations": "Variants of LAD: how much better or worse each ranks the cohorts.",
+    "predicted_designed": "Lift predicted for each designed cohort from the others.",
+    "predicted_mixtures": "Lift predicted for each mixture from the designed cohorts.",
+    "problem_shares": "Single problems: what each signal explains of what can be explained.",
+    "published_forest": "Rank tests on other people's published runs.",
     "mechanism": "LAD and base p(1-p) against the raw reward variance that GRPO logged.",
     "causal": "Lift of task selections of equal size, trained identically.",
     "fewer_rollouts": "How well fewer rollouts rank the cohorts: adaptive, uniform, and fewer tasks.",
@@ -176,13 +191,16 @@ def page(found: dict, folder: Path) -> str:
         n_seeds=found["n_seeds"],
         invalid=invalid,
         table=table.to_html(index=False),
-        **{
-            part: "".join(f"<li>{html.escape(line[2:])}</li>" for line in found[part].splitlines())
-            for part in ("findings", "reliability")
-        },
+        parts="\n".join(_listed(title, found[part]) for part, title in PARTS.items()),
         figures="\n".join(figures),
         entries=pd.DataFrame(found["entries"]).to_html(index=False, float_format="%.4f", na_rep=""),
     )
+
+
+def _listed(title: str, text: str) -> str:
+    """Bullets of Markdown as a headed list of HTML."""
+    items = "".join(f"<li>{html.escape(line[2:].replace('**', ''))}</li>" for line in text.splitlines())
+    return f"<h2>{title}</h2>\n<ul>{items}</ul>"
 
 
 def export(study: Study) -> list[Path]:
@@ -200,6 +218,8 @@ def export(study: Study) -> list[Path]:
         if path.stem not in UNPUBLISHED_FIGURES:
             shutil.copyfile(path, target / "figures" / path.name)
     for path in sorted((source / "notebooks").glob("**/*.ipynb")):
+        if path.name.startswith(UNPUBLISHED_ARMS):
+            continue
         copy = target / "notebooks" / path.relative_to(source / "notebooks")
         written.append(write_text(copy, readable_notebook(json.loads(path.read_text(encoding="utf-8")))))
     return written
