@@ -9,18 +9,24 @@ import yaml
 from scipy.stats import spearmanr
 
 from lad_utils import report
+from lad_utils.ablations import ablation_scores
 from lad_utils.adaptive import replay_curve
 from lad_utils.cohorts import CONTROLS
 from lad_utils.costs import study_costs
 from lad_utils.diversity import vendi
 from lad_utils.energy import unbiased_energy
+from lad_utils.entries import HISTORY_FILE, failure_entries
 from lad_utils.faults import fault_tables
 from lad_utils.findings import readme_with
+from lad_utils.oracle import arm_recipe
 from lad_utils.params import REPOSITORY, check, load_study
+from lad_utils.problems import transfer_energy
+from lad_utils.progress import oracle_jobs
 from lad_utils.reliability import cohort_items, signed_table
-from lad_utils.runs import REFERENCE, read_table
+from lad_utils.runs import PUBLISHED, REFERENCE, read_table
 from lad_utils.size import size_of
 from lad_utils.transfer import coverage_scores
+from lad_utils.validation import lift_entries
 from lad_utils.zeros import classify_zeros
 
 STUDY = load_study("micro-reference")
@@ -50,25 +56,35 @@ def same(found, stored) -> bool:
     return found == stored
 
 
-def test_results_json_recomputes_number_by_number(tables):
-    again = report.results(STUDY, tables)
-    assert [e["name"] for e in again["entries"]] == list(ENTRIES)
-    wrong = [e["name"] for e in again["entries"] if not all(same(e[k], ENTRIES[e["name"]][k]) for k in e)]
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_results_json_recomputes_number_by_number(name):
+    study, folder = load_study(name), REFERENCE.parent / PUBLISHED[name]
+    stored = json.loads((folder / "results.json").read_text())
+    entries = {e["name"]: e for e in stored["entries"]}
+    if not (REPOSITORY / study.history / HISTORY_FILE).is_file():  # a real run's history is not ours to publish
+        entries = {n: e for n, e in entries.items() if not n.startswith("problems.history.")}
+    again = report.results(study, report.load_tables(folder))
+    assert [e["name"] for e in again["entries"]] == list(entries)
+    wrong = [e["name"] for e in again["entries"] if not all(same(e[k], entries[e["name"]][k]) for k in e)]
     assert wrong == []
-    assert {k: v for k, v in again.items() if k != "entries"} == {k: v for k, v in STORED.items() if k != "entries"}
+    assert {k: v for k, v in again.items() if k != "entries"} == {k: v for k, v in stored.items() if k != "entries"}
 
 
-def test_the_check_notices_a_changed_lift(tables):
-    lifts = tables["lifts"].copy()
-    first = (lifts.arm == "main") & (lifts.cohort == STUDY.cohorts[0]) & (lifts.seed == STUDY.seeds[0])
-    lifts.loc[first, "lift"] += 0.01
-    again = report.results(STUDY, tables | {"lifts": lifts})
-    assert any(not same(e["value"], ENTRIES[e["name"]]["value"]) for e in again["entries"])
+def test_the_check_notices_a_changed_answer(tables):
+    questions, first = tables["eval_questions"].copy(), f"main/{STUDY.cohorts[0]}/seed{STUDY.seeds[0]}"
+    mine = questions.index[(questions.run_id == first) & (questions.variant == "sampled")][:40]
+    questions.loc[mine, "c_after"] = 0
+    changed = tables | {"eval_questions": questions}
+    again = failure_entries(changed) + lift_entries(tables["lifts"], questions, tables["tasks"])
+    assert any(not same(e["value"], ENTRIES[e["name"]]["value"]) for e in again)
 
 
-def test_the_readme_prints_the_stored_table_findings_and_figure():
+def test_the_readme_prints_what_the_published_studies_wrote_and_their_figure():
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert readme_with(text, STORED) == text
+    words = report.published_words()
+    assert readme_with(text, words) == text
+    missing = [name for name in report.WORDS if f"<!-- {name} -->" not in text]
+    assert missing == [] and "<!-- micro-gaps.table -->" in text
     assert "outputs/reference/micro/figures/lift_against_lad.png" in text
 
 
@@ -124,15 +140,17 @@ def test_costs_recompute_from_logged_tokens(tables):
 
 def test_every_run_is_there_trained_equally_and_logged_whole(tables):
     runs = tables["lifts"].drop_duplicates("run_id")
-    sizes = STUDY.size_draws * len(STUDY.size_distinct) * len(STUDY.size_steps)
-    assert len(runs) == len(STUDY.cohorts) * len(STUDY.seeds) + len(STUDY.causal_cohorts) * len(STUDY.causal_seeds) + sizes
-    assert len(STUDY.seeds) >= 4
+    expected = [f"{a}/{c}/seed{s}" for a, c in oracle_jobs(STUDY) for s in arm_recipe(STUDY, a, c)[1]]
+    assert sorted(runs.run_id) == sorted(expected) and len(STUDY.seeds) >= 6 and len(STUDY.mixture_seeds) >= 2
     per_step = STUDY.grpo_prompts_per_step
     groups = tables["groups"].groupby("run_id")
     steps = runs.set_index("run_id").steps
-    assert (steps[runs.set_index("run_id").arm != "size"] == STUDY.grpo_steps).all()
+    arms = runs.set_index("run_id").arm
+    assert (steps[arms == "short"] == STUDY.short_steps).all() and STUDY.short_steps == STUDY.grpo_steps // 10
+    assert (steps[~arms.isin(["size", "short"])] == STUDY.grpo_steps).all()
     assert set(groups.groups) == set(runs.run_id) and (groups.size() == steps[groups.size().index] * per_step).all()
     visits = tables["groups"].groupby(["run_id", "position"]).size().groupby("run_id").agg(["min", "max"])
+    visits = visits[arms[visits.index] != "short"]  # which never comes to the end of its first epoch
     expected = steps[visits.index] * per_step // STUDY.cohort_size
     assert (visits["min"] == expected).all() and (visits["max"] == expected).all()
 
@@ -195,11 +213,19 @@ def test_executed_notebooks_keep_their_pictures_and_no_error():
         "16_size",
         "17_transfer",
         "18_task_report",
+        "07_ablations",
+        "10_noise_ceiling",
+        "19_problem_rollouts",
+        "20_published_record",
+        "21_failure_modes",
+        "22_prediction",
     } <= names
     for path in paths:
         outputs = [o for c in json.loads(path.read_text())["cells"] for o in c.get("outputs", [])]
         assert not any(o["output_type"] == "error" for o in outputs), path.name
-        assert path.stem == "11_report" or any("image/png" in o.get("data", {}) for o in outputs), path.name
+        assert path.stem in ("11_report", "19_problem_rollouts") or any("image/png" in o.get("data", {}) for o in outputs), (
+            path.name
+        )
 
 
 def test_every_cohort_of_every_arm_is_scored_and_holds_its_size(tables):
@@ -287,3 +313,62 @@ def test_the_arm_of_sizes_varies_distinct_tasks_and_steps_alone(tables):
     assert all(size_of(c).steps == s for c, s in zip(arm.cohort, arm.steps, strict=True))
     wide = scores[scores.arm == "size"].pivot(index="cohort", columns="metric", values="value")
     assert [round(f * STUDY.cohort_size) for f in wide.distinct_fraction] == [size_of(c).distinct for c in wide.index]
+
+
+def solved_from(votes, tables, arms):
+    """correct and k by position, in the order in which the study has its cohorts."""
+    some = votes[votes.arm.isin(arms)].assign(right=lambda t: t.reward * t["count"])
+    solved = some.groupby(["arm", "cohort", "position", "task_id"], sort=False)[["right", "count"]].sum().reset_index()
+    order = {
+        key: i
+        for i, key in enumerate(tables["cohorts"][["arm", "cohort"]].drop_duplicates().itertuples(index=False, name=None))
+    }
+    place = [order[key] for key in solved[["arm", "cohort"]].itertuples(index=False, name=None)]
+    return solved.assign(place=place).sort_values(["place", "position"]).rename(columns={"right": "correct", "count": "k"})
+
+
+def test_ablations_recompute_from_votes(tables, votes):
+    from lad_utils.embeddings import EMBEDDERS, embed
+
+    solved = solved_from(votes, tables, ["main"])
+    ids = solved.task_id.unique()
+    prompts = tables["tasks"].set_index("task_id").prompt[ids].tolist()
+    vectors = {name: pd.DataFrame(embed(prompts, embedder=name), index=ids) for name in EMBEDDERS}
+    again = ablation_scores(solved, vectors, rng=np.random.default_rng([STUDY.world_seed, 14]))
+    stored = tables["ablations"][tables["ablations"].arm == "main"]
+    both = again.merge(stored, on=["arm", "cohort", "variant"])
+    assert len(both) == len(again) == len(stored)
+    np.testing.assert_allclose(both.value_x, both.value_y, rtol=1e-4, atol=1e-9)
+
+
+def test_relevance_of_problems_recomputes_from_votes(tables, votes):
+    from lad_utils.embeddings import embed
+
+    trained, counts = solved_from(votes, tables, ["main"]), tables["problem_counts"]
+    prompts = tables["tasks"].set_index("task_id").prompt
+    b1 = counts[(counts.draw == 1) & (counts.split == "eval")].head(100)
+    unique = trained.task_id.unique()
+    vectors = pd.DataFrame(embed(prompts[unique].tolist()), index=unique).loc[trained.task_id].to_numpy()
+    again = transfer_energy(b1.c, b1.n, embed(prompts[b1.task_id].tolist()), trained, vectors)
+    stored = tables["problem_transfer"].set_index("task_id").loc[b1.task_id]
+    np.testing.assert_allclose(again.transfer.to_numpy(), stored.transfer.to_numpy(), rtol=1e-4, atol=1e-9)
+
+
+def test_base_draws_are_three_and_independent_of_the_evaluation(tables):
+    counts, questions = tables["problem_counts"], tables["eval_questions"]
+    assert counts.groupby(["split", "draw"]).size().to_dict() == {(s, d): 500 for s in ("eval", "fresh") for d in (1, 2, 3)}
+    assert (counts.n == STUDY.k_draws).all()
+    rates = counts[counts.split == "eval"].assign(p=lambda t: t.c / t.n).pivot(index="task_id", columns="draw", values="p")
+    first = questions[(questions.run_id == questions.run_id.iloc[0]) & (questions.variant == "sampled")].set_index("task_id")
+    rates[0] = first.c_before / first.n_before
+    p = rates.mean(axis=1)
+    noise = rates.sub(p, axis=0).corr().to_numpy()[~np.eye(4, dtype=bool)]
+    assert rates.corr().to_numpy().min() > 0.9 and noise.max() < 0.15  # the same questions, other luck
+
+
+def test_fresh_questions_are_new_and_answered_by_every_run_that_was_asked(tables):
+    fresh, tasks = tables["fresh_questions"], tables["tasks"].set_index("task_id")
+    assert (tasks.split[fresh.task_id.unique()] == "fresh").all() and fresh.task_id.nunique() == STUDY.n_fresh
+    runs = fresh.groupby("run_id").agg(questions=("task_id", "size"), n=("n", "max"))
+    assert (runs.questions == STUDY.n_fresh).all() and (runs.n == STUDY.k_eval).all()
+    assert {f"mixture/mixture_{i:02d}/seed{s}" for i in range(STUDY.mixtures) for s in STUDY.mixture_seeds} <= set(runs.index)
