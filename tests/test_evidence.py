@@ -319,11 +319,8 @@ def solved_from(votes, tables, arms):
     """correct and k by position, in the order in which the study has its cohorts."""
     some = votes[votes.arm.isin(arms)].assign(right=lambda t: t.reward * t["count"])
     solved = some.groupby(["arm", "cohort", "position", "task_id"], sort=False)[["right", "count"]].sum().reset_index()
-    order = {
-        key: i
-        for i, key in enumerate(tables["cohorts"][["arm", "cohort"]].drop_duplicates().itertuples(index=False, name=None))
-    }
-    place = [order[key] for key in solved[["arm", "cohort"]].itertuples(index=False, name=None)]
+    order = {key: i for i, key in enumerate(dict.fromkeys(zip(tables["cohorts"].arm, tables["cohorts"].cohort, strict=True)))}
+    place = [order[key] for key in zip(solved.arm, solved.cohort, strict=True)]
     return solved.assign(place=place).sort_values(["place", "position"]).rename(columns={"right": "correct", "count": "k"})
 
 
