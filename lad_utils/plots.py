@@ -22,7 +22,9 @@ COLOURS = {
     "domain": "#009E73",
     "random": "#7F7F7F",
     "selection": "#0072B2",
+    "mixture": "#0072B2",
 }
+MOST_NAMES = 25  # points with names in one scatter
 
 
 def style() -> None:
@@ -130,7 +132,7 @@ def training_curves(steps: pd.DataFrame, *, title: str) -> Figure:
 
 
 def lift_scatter(table: pd.DataFrame, *, metric: str, label: str, subtitle: str) -> Figure:
-    """A metric against lift, a point a cohort with its interval, the fitted line, names beside the points."""
+    """A metric against lift, a point a cohort with its interval, the fitted line, names beside the points if there is room."""
     figure, axes = plt.subplots(figsize=(8, 5))
     line = fit_line(table[metric], table["lift"])
     if np.isfinite(line.slope):
@@ -140,7 +142,8 @@ def lift_scatter(table: pd.DataFrame, *, metric: str, label: str, subtitle: str)
         errors = 100 * np.maximum([group["lift"] - group["ci_low"], group["ci_high"] - group["lift"]], 0)
         style = {"color": COLOURS[family], "markersize": 6, "capsize": 2, "elinewidth": 1}
         axes.errorbar(group[metric], 100 * group["lift"], yerr=errors, fmt="o", label=family, **style)
-    for i, row in enumerate(table.sort_values(metric).to_dict("records")):  # neighbours' names go above and below in turn
+    named = table if len(table) <= MOST_NAMES else table.head(0)
+    for i, row in enumerate(named.sort_values(metric).to_dict("records")):  # neighbours' names go above and below in turn
         place = {"xytext": (5, 5 if i % 2 else -11), "textcoords": "offset points", "fontsize": 7.5, "color": "0.25"}
         axes.annotate(row["cohort"].replace("_", " "), (row[metric], 100 * row["lift"]), **place)
     axes.axhline(0, color="0.3", linewidth=0.8)

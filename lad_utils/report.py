@@ -150,6 +150,7 @@ Every number comes from <code>results.json</code>, which names the raw file behi
 
 CAPTIONS = {
     "lift_against_lad": "LAD before training against the lift that GRPO then gave, one point a cohort.",
+    "lift_against_lad_mixtures": "The same for mixtures of difficulty, skills, duplication and wrong labels.",
     "metric_ranking": "Spearman correlation of every metric with measured lift; the dashed line is the noise ceiling.",
     "lifts": "Measured lift of every cohort, with its interval over the held-out questions.",
     "loco_null": "What holding out does to simulated metrics of known worth, and where the measured ones lie.",

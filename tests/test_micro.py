@@ -210,3 +210,26 @@ def test_a_wrong_solution_is_less_likely_than_the_right_one(base):
     wrong = [f"{text.rsplit(' ', 1)[0]} {int(text.rsplit(' ', 1)[1]) + 1}" for text in right]
     a, b = (solution_log_likelihood(*base, task.prompt.tolist(), t) for t in (right, wrong))
     assert (a > b).mean() > 0.95
+
+
+@pytest.fixture(scope="module")
+def answered_by_gaps():
+    """200 evaluation questions with the second base's sampled and greedy right answers."""
+    study = load_study("micro-gaps")
+    engine = transformers_engine(*load_model(REPOSITORY / study.base_model), sampler_of(study))
+    questions = micro.make_tasks(200, split="eval", world_seed=WORLD)
+    sampled = count_correct(engine(questions, k=8, seed=1), questions)
+    greedy = count_correct(engine(questions, k=1, seed=1, greedy=True), questions)
+    return questions.assign(sampled=(sampled.c / sampled.n).to_numpy(), greedy=greedy.c.to_numpy())
+
+
+def test_the_second_base_must_be_taught(answered_by_gaps):
+    assert 0.5 <= answered_by_gaps.greedy.mean() <= 0.8
+    assert 0.3 <= answered_by_gaps.sampled.mean() <= 0.55
+
+
+def test_the_second_base_knows_the_common_verbs_and_not_the_rare_ones(answered_by_gaps):
+    levels = micro.verb_levels(WORLD)
+    worst = answered_by_gaps.verbs.map(lambda verbs: max(levels[v] for v in verbs.split()))
+    by_worst = answered_by_gaps.groupby(worst).sampled.mean()
+    assert by_worst[micro.LEVELS[0]] > 0.8 and by_worst[micro.LEVELS[-1]] < 0.3 and by_worst.is_monotonic_decreasing
