@@ -71,6 +71,8 @@ def partial_spearman_ci(x: ArrayLike, y: ArrayLike, given: ArrayLike, *, level: 
     """
     table = np.column_stack([x, y, given]).astype(float)
     table = table[np.isfinite(table).all(axis=1)]
+    if len(table) < 5:
+        return Partial(NAN, NAN, NAN, len(table), 0, f"n = {len(table)} < 5")
     ranks = stats.rankdata(table, axis=0)
     ranks -= ranks.mean(axis=0)
     u, s, _ = np.linalg.svd(ranks[:, 2:], full_matrices=False)

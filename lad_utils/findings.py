@@ -11,8 +11,11 @@ def shown(e: dict, digits: int = 2) -> str:
     """An entry as readers see it: the value with its interval, or why there is none."""
     if e["value"] is None:
         return f"undefined ({e['reason']})"
-    interval = "" if e["ci_low"] is None else f" [{e['ci_low']:.{digits}f}, {e['ci_high']:.{digits}f}]"
-    return f"{e['value']:.{digits}f}{interval}"
+    ends = [e["ci_low"], e["ci_high"]]
+    if ends == [None, None]:
+        return f"{e['value']:.{digits}f}"
+    told = ", ".join("unbounded" if end is None else f"{end:.{digits}f}" for end in ends)
+    return f"{e['value']:.{digits}f} [{told}]"
 
 
 def results_table(found: dict[str, dict]) -> str:
@@ -118,7 +121,7 @@ def findings(found: dict[str, dict]) -> str:
     lines.append(f"LAD misplaces most: {_misplaced(found)}.")
     for other in ("random_pool", "bottom_lad"):
         if e := found.get(f"causal.top_lad_minus_{other}"):
-            lines.append(f"Selection: top-LAD minus {other.replace('_', ' ')}, {points(e)} ({e['note']}).")
+            lines.append(f"Selection: top-LAD minus {other.replace('_lad', '-LAD').replace('_', ' ')}, {points(e)} ({e['note']}).")
     ratio = found["cost.training_over_scoring"]["value"]
     lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
     return "\n".join(f"* {line}" for line in lines)
