@@ -121,7 +121,8 @@ def findings(found: dict[str, dict]) -> str:
     lines.append(f"LAD misplaces most: {_misplaced(found)}.")
     for other in ("random_pool", "bottom_lad"):
         if e := found.get(f"causal.top_lad_minus_{other}"):
-            lines.append(f"Selection: top-LAD minus {other.replace('_lad', '-LAD').replace('_', ' ')}, {points(e)} ({e['note']}).")
+            name = other.replace("_lad", "-LAD").replace("_", " ")
+            lines.append(f"Selection: top-LAD minus {name}, {points(e)} ({e['note']}).")
     ratio = found["cost.training_over_scoring"]["value"]
     lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
     return "\n".join(f"* {line}" for line in lines)
