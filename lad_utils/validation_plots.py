@@ -41,7 +41,7 @@ def metric_overview(panels: dict[str, tuple[pd.DataFrame, float | None]]) -> Fig
 def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]]) -> Figure:
     """Held-out against plain Spearman of simulated metrics of known worth: means with 5 to 95% ranges, and the study's own.
 
-    `observed`: label -> (plain, held out) of measured metrics.
+    `observed`: label -> (plain, held out) of measured metrics, drawn at the absolute plain one, since a line takes either sign.
     """
     figure, axes = plt.subplots(figsize=(6.4, 4.6))
     middle = np.array([[np.nanmean(n.plain), np.nanmean(n.held_out)] for n in nulls])
@@ -49,13 +49,14 @@ def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]]
     axes.fill_between(middle[:, 0], ranges[:, 0], ranges[:, 1], color=OTHER, alpha=0.15, label="simulated, 5 to 95%")
     axes.plot(middle[:, 0], middle[:, 1], color=OTHER, marker="o", label="simulated, mean")
     axes.plot([-0.1, 1], [-0.1, 1], color="0.5", linestyle=":", label="no bias")
-    for label, (plain, held_out) in observed.items():
+    for i, (label, (plain, held_out)) in enumerate(sorted(observed.items(), key=lambda item: abs(item[1][0]))):
         if np.isfinite([plain, held_out]).all():
+            plain = abs(plain)
             axes.plot(plain, held_out, "D", color=LAD if label == "LAD" else MUTED, markersize=6)
-            axes.annotate(label, (plain, held_out), xytext=(6, -3), textcoords="offset points", fontsize=8)
+            axes.annotate(label, (plain, held_out), xytext=(6, 2 if i % 2 else -9), textcoords="offset points", fontsize=7.5)
     axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set(xlabel="plain Spearman", ylabel="Spearman held out", ylim=(-1.05, 1.05), xlim=(-0.1, 1.02))
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.set(xlabel="plain Spearman", ylabel="Spearman held out", ylim=(-1.05, 1.05), xlim=(-0.05, 1.15))
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
     return figure
 
 
