@@ -95,14 +95,15 @@ def family_swap_test(
     """Two-sided paired permutation test that metrics a and b rank lift y equally well; all of shape (n,).
 
     Under the null the ranks that a and b give are exchangeable; they are swapped a whole family at a time, since cohorts of a
-    family share construction. Enumerated where there are at most EXACT_SWAPS ways, so p is never below 1 / 2^families.
+    family share construction. Enumerated where there are at most EXACT_SWAPS ways, so p is never below 2 / 2^families.
     """
     table = np.column_stack([a, b, y]).astype(float)
     kept = np.isfinite(table).all(axis=1)
     a, b, y = stats.rankdata(table[kept], axis=0).T
     folds = pd.factorize(np.asarray(families, dtype=object)[kept])[0]
     n_families = int(folds.max(initial=-1)) + 1
-    if reason := _undefined(a, y) or _undefined(b, y):
+    one = "one family only: swapping it whole changes nothing" if n_families < 2 else ""
+    if reason := _undefined(a, y) or _undefined(b, y) or one:
         return SwapTest(NAN, NAN, 0, reason)
     exact = 2**n_families <= EXACT_SWAPS
     ways = np.array([*product((0, 1), repeat=n_families)]) if exact else rng.integers(0, 2, (n_swaps, n_families))

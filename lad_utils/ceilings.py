@@ -263,11 +263,17 @@ def explained(rho: float, n: int, reliability, *, rank: bool = True, level: floa
 
 
 def noise_ceiling_entries(
-    lifts: pd.DataFrame, questions: pd.DataFrame, rhos: dict[str, float], *, arm: str, rng: Generator, variant: str = "sampled"
+    lifts: pd.DataFrame,
+    questions: pd.DataFrame,
+    rhos: dict[str, tuple[float, int]],
+    *,
+    arm: str,
+    rng: Generator,
+    variant: str = "sampled",
 ) -> list[dict]:
     """Entries `ceiling.<arm>.*` (or `ceiling.<arm>.greedy.*`): reliabilities, variances, shares. Valid runs, controls left out.
 
-    `rhos`: Spearman with the cohorts' mean lifts by metric; each is read against REML's R and against that for new questions.
+    `rhos`: Spearman with the cohorts' mean lifts and its n, by metric; each is read against REML's R and that for new questions.
     """
     runs = valid(lifts[(lifts["arm"] == arm) & (lifts["variant"] == variant) & ~lifts["cohort"].isin(CONTROLS)])
     entries, n_runs, prefix = [], len(runs), f"ceiling.{arm}" + ("" if variant == "sampled" else f".{variant}")
@@ -291,9 +297,9 @@ def noise_ceiling_entries(
         add(f"sd_between_{name}", sd, n=reml.n, reason=reml.reason, note="REML")
     for row in variance_components(rates, noise, runs["cohort"]).itertuples():
         add(f"variance.{row.component}", row.in_mean, reason=row.reason, note="in the variance of a cohort's mean; n runs")
-    for metric, rho in rhos.items():
+    for metric, (rho, n_cohorts) in rhos.items():
         for name in ("reml", "new_questions"):
-            e = explained(rho, found[name].n, found[name])
+            e = explained(rho, n_cohorts, found[name])
             args = {"n": e.n, "reason": e.reason, "note": "approximate: Pearson algebra on rank correlations"}
             add(f"{name}.{metric}.disattenuated", e.rho, e.low, e.high, **args)
             add(f"{name}.{metric}.explained_share", e.share, e.share_low, e.share_high, **args)

@@ -62,10 +62,10 @@ def validation_entries(tables: dict[str, pd.DataFrame], table: pd.DataFrame) -> 
     entries = [e for prefix, rows in sets.items() for e in correlation_entries(rows, prefix=prefix)]
     for prefix, arm in (("", "main"), ("mixture.", "mixture")):
         mixed = with_operation_mix(sets[prefix], tables["cohorts"], tables["tasks"], arm=arm)
-        entries += agreement_entries(mixed, prefix=prefix) + comparison_entries(mixed, prefix=prefix)
-    found = {e["name"]: e["value"] for e in entries}
+        entries += agreement_entries(mixed, prefix=prefix) + comparison_entries(mixed, prefix=prefix, primary=not prefix)
+    found = {e["name"]: e for e in entries}
     for prefix, arm, variant in (("", "main", "sampled"), ("greedy.", "main", "greedy"), ("mixture.", "mixture", "sampled")):
-        rhos = {m: found[f"{prefix}{m}.rho"] for m in RANKED if found[f"{prefix}{m}.rho"] is not None}
+        rhos = {m: (e["value"], e["n"]) for m in RANKED if (e := found[f"{prefix}{m}.rho"])["value"] is not None}
         entries += noise_ceiling_entries(lifts, questions, rhos, arm=arm, variant=variant, rng=np.random.default_rng(0))
     return entries
 
@@ -81,7 +81,7 @@ def study_problem_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list
     """The problem level: all, rare and fresh problems, between base models, and a real run's history where it is at hand."""
     evaluation = _problems(tables, split="eval")
     entries = problem_entries(subsets(evaluation, _problems(tables, split="fresh")))
-    if study.other_study:
+    if study.other_study and evaluation is not None:
         names = ("problem_counts", "problem_features", "problem_transfer", "eval_questions", "lifts")
         other = {name: read_table(REFERENCE.parent / study.other_study / f"{name}.parquet") for name in names}
         source = f"problem_counts.parquet, eval_questions.parquet; and those of {study.other_study}"

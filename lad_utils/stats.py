@@ -167,11 +167,6 @@ def holm(p_values: ArrayLike) -> np.ndarray:
     return adjusted
 
 
-def ceiling_from_sd(s_u: float, s_e: float, n_seeds: int) -> float:
-    """Noise ceiling sqrt(R), R = s_u^2 / (s_u^2 + s_e^2 / S), from the SDs between cohorts and between seeds (same unit)."""
-    return float(np.sqrt(s_u**2 / (s_u**2 + s_e**2 / n_seeds)))
-
-
 def seed_reliability(lifts: ArrayLike, *, level: float = 0.95) -> SeedReliability:
     """Reliability R of the S-seed mean lift, and the ceiling sqrt(R), from lifts of shape (n cohorts, S seeds).
 

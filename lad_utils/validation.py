@@ -6,6 +6,8 @@ Every function here takes raw tables only, so that a test recomputes each number
 import numpy as np
 import pandas as pd
 
+from lad_utils.agreement import partial_spearman_ci
+from lad_utils.baselines import METRICS
 from lad_utils.cohorts import CONTROLS, FAMILY
 from lad_utils.micro import HELD_OUT_PATTERNS
 from lad_utils.stats import lift_ci, spearman_ci
@@ -13,6 +15,7 @@ from lad_utils.stats import lift_ci, spearman_ci
 PERMUTATIONS = 9999
 DUPLICATES = ("one_problem", "repeat_8", "repeat_32")  # results are shown with and without these
 NOISY = ("labels_wrong_30", "labels_wrong_60", "broken_verifier")  # and these: their rewards are wrong
+LIFT_COLUMNS = ("cohort", "family", "lift", "ci_low", "ci_high", "n", "n_seeds", "n_invalid", "reason")
 PRIMARY_RIVALS = ("variance", "mean_pass_rate", "distinct_fraction", "short_grpo")
 
 
@@ -74,7 +77,15 @@ def cohort_lifts(lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: str, vari
         found = lift_ci(sums["c_before"], sums["n_before"], sums["c_after"], sums["n_after"])
         low, high = widened(found, between / len(good))
         rows.append(row | {"lift": found.lift, "ci_low": low, "ci_high": high, "n": found.n, "reason": found.reason})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=[*LIFT_COLUMNS])
+
+
+def lifts_over(questions: pd.DataFrame, lifts: pd.DataFrame, *, variant: str) -> pd.DataFrame:
+    """`lifts` with every run's lift over `questions` alone, which vary more from seed to seed the fewer they are."""
+    mine = questions[questions["variant"] == variant]
+    gains = mine["c_after"] / mine["n_after"] - mine["c_before"] / mine["n_before"]
+    runs = lifts[lifts["variant"] == variant]
+    return runs.assign(lift=runs["run_id"].map(gains.groupby(mine["run_id"]).mean()))
 
 
 def question_sums(questions: pd.DataFrame, run_ids, *, variant: str = "sampled") -> pd.DataFrame:
@@ -90,7 +101,7 @@ def validated(
 
     `short_grpo` is the sampled lift of the short run on the same cohort (arm `short`), NaN where there is none.
     """
-    wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value")
+    wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value").reindex(columns=[*METRICS])
     table = cohort_lifts(lifts, questions, arm=arm, variant=variant).merge(wide, left_on="cohort", right_index=True)
     short = valid(lifts[(lifts["arm"] == "short") & (lifts["variant"] == "sampled")]).groupby("cohort")["lift"].mean()
     table["short_grpo"] = table["cohort"].map(short) if arm == "main" else np.nan
@@ -116,7 +127,8 @@ def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFra
         ("lift_unseen_skills", "sampled", questions[questions["task_id"].isin(unseen)]),
     ]
     for name, variant, chosen in subsets:
-        for row in cohort_lifts(lifts, chosen, arm="main", variant=variant).itertuples():
+        runs = lifts if chosen is questions else lifts_over(chosen, lifts, variant=variant)
+        for row in cohort_lifts(runs, chosen, arm="main", variant=variant).itertuples():
             note = f"{row.n_seeds} seeds, {row.n_invalid} invalid"
             args = {"low": row.ci_low, "high": row.ci_high, "n": row.n, "source": source, "reason": row.reason, "note": note}
             entries.append(entry(f"{row.cohort}.{name}", row.lift, **args))
@@ -171,22 +183,11 @@ def mechanism_entries(table: pd.DataFrame) -> list[dict]:
             entries.append(
                 entry(f"{metric}.{target}_rho", r.rho, low=r.low, high=r.high, n=r.n, source=source, reason=r.reason)
             )
-        value, reason = partial_spearman(table, "lad", target, given="variance")
+        p = partial_spearman_ci(table["lad"], table[target], table[["variance"]])
+        args = {"low": p.low, "high": p.high, "n": p.n, "source": source, "reason": p.reason}
         note = "partial Spearman of LAD given base p(1-p)"
-        entries.append(entry(f"lad_given_variance.{target}_rho", value, n=len(table), source=source, reason=reason, note=note))
+        entries.append(entry(f"lad_given_variance.{target}_rho", p.rho, note=note, **args))
     return entries
-
-
-def partial_spearman(table: pd.DataFrame, x: str, y: str, *, given: str) -> tuple[float, str]:
-    """(rank correlation of x and y given a third column, why it is undefined or "")."""
-    ranks = table[[x, given, y]].dropna().rank().to_numpy()
-    if len(ranks) < 5 or (np.ptp(ranks, axis=0) == 0).any():
-        return np.nan, "fewer than 5 cohorts, or a column is constant"
-    r = np.corrcoef(ranks.T)
-    rest = (1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2)
-    if rest < 1e-12:
-        return np.nan, f"{given} ranks the cohorts just as {x} or {y} does"
-    return float((r[0, 2] - r[0, 1] * r[1, 2]) / np.sqrt(rest)), ""
 
 
 def causal_entries(lifts: pd.DataFrame, questions: pd.DataFrame, scores: pd.DataFrame) -> list[dict]:

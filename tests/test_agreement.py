@@ -101,6 +101,11 @@ def test_swap_test_holds_its_level_under_family_effects_and_finds_a_better_metri
     assert np.mean(np.array(null) <= 0.05) < 0.085 and np.mean(np.array(power) <= 0.05) > 0.7
 
 
+def test_one_family_cannot_be_tested_and_says_so():
+    test = family_swap_test([1, 2, 3], [3, 1, 2], [1, 2, 3], [*"aaa"], rng=np.random.default_rng(0))
+    assert np.isnan(test.p_value) and "one family" in test.reason
+
+
 def test_many_families_are_sampled_and_never_give_p_zero():
     rng = np.random.default_rng(8)
     y = np.arange(20.0)

@@ -445,7 +445,7 @@ def study():
 
 def test_entries_of_the_reference_agree_with_one_another(study):
     lifts, questions = study
-    found = {e["name"]: e for e in noise_ceiling_entries(lifts, questions, {"lad": 0.5}, arm="main", rng=rng())}
+    found = {e["name"]: e for e in noise_ceiling_entries(lifts, questions, {"lad": (0.5, 19)}, arm="main", rng=rng())}
     runs = valid(lifts[(lifts["arm"] == "main") & (lifts["variant"] == "sampled") & ~lifts["cohort"].isin(CONTROLS)])
     closed = seed_reliability(runs.pivot(index="cohort", columns="seed", values="lift"))
     reml, split = found["ceiling.main.reml.reliability"], found["ceiling.main.split_half.reliability"]
@@ -480,6 +480,6 @@ def test_controls_and_invalid_runs_do_not_enter(study):
 
 @pytest.mark.parametrize("arm", ["size", "absent"])
 def test_an_arm_without_a_second_seed_says_so(study, arm):
-    found = noise_ceiling_entries(*study, {"lad": 0.5}, arm=arm, rng=rng())
+    found = noise_ceiling_entries(*study, {"lad": (0.5, 19)}, arm=arm, rng=rng())
     assert f"ceiling.{arm}.reml.ceiling" in [e["name"] for e in found]
     assert all(e["value"] is None and "2 valid runs" in e["reason"] for e in found)

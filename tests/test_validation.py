@@ -58,12 +58,6 @@ def test_the_control_is_not_among_the_validated_cohorts():
     assert validation.validated(scores, table, pairs).cohort.tolist() == ["random", "medium"]
 
 
-def test_no_partial_correlation_where_it_is_undefined():
-    x = pd.DataFrame({"a": range(6), "b": range(6), "c": [3, 1, 4, 1, 5, 9], "d": 1.0})
-    assert "ranks the cohorts just as" in validation.partial_spearman(x, "a", "c", given="b")[1]
-    assert "constant" in validation.partial_spearman(x, "a", "d", given="c")[1]
-
-
 def test_group_variance_is_the_unbiased_raw_one():
     table = lifts(("main", "random", 0, 0.1, ""))
     groups = pd.DataFrame({"run_id": "main/random/seed0", "step": [1, 1, 8, 8], "n": 8, "reward_sum": [4, 0, 2, 8]})
@@ -131,3 +125,22 @@ def test_a_planted_workload_costs_what_the_rules_say():
     groups = pd.DataFrame({"tokens": [30], "prompt_tokens": [10]})
     trained = costs.training_cost(groups, seconds=5.0, kind="stage", name="training", n_parameters=100)
     assert trained["flops"] == 8 * 100 * 40  # generation 2N, forward 2N, backward 4N a token
+
+
+def test_an_arm_without_runs_gives_an_empty_table_with_every_column():
+    table = lifts(("main", "random", 0, 0.1, ""))
+    pairs = questions("main/random/seed0", [1, 2, 3], [2, 3, 5])
+    scores = pd.DataFrame(
+        {"arm": ["main", "mixture"], "cohort": ["random", "mixture_00"], "metric": "lad", "value": [1.0, 2.0]}
+    )
+    empty = validation.validated(scores, table, pairs, arm="mixture")
+    assert empty.empty and {"cohort", "family", "lift", "lad", "variance", "short_grpo"} <= set(empty.columns)
+
+
+def test_seed_noise_on_a_part_of_the_questions_is_that_of_the_part():
+    table = lifts(("main", "random", 0, 0.0, ""), ("main", "random", 1, 0.0, ""))
+    pairs = pd.concat(
+        [questions("main/random/seed0", [4, 4, 4, 4], [8, 8, 0, 0]), questions("main/random/seed1", [4, 4, 4, 4], [0, 0, 8, 8])]
+    )
+    part = validation.lifts_over(pairs[pairs.task_id.isin(["q0", "q1"])], table, variant="sampled")
+    assert part.lift.tolist() == [0.5, -0.5] and validation.seed_variance(part) == pytest.approx(0.5)
