@@ -273,7 +273,7 @@ def noise_ceiling_entries(
 ) -> list[dict]:
     """Entries `ceiling.<arm>.*` (or `ceiling.<arm>.greedy.*`): reliabilities, variances, shares. Valid runs, controls left out.
 
-    `rhos`: Spearman with the cohorts' mean lifts and its n, by metric; each is read against REML's R and that for new questions.
+    `rhos`: Spearman with the cohorts' mean lifts and its n, by metric; each read against REML's R and that for new questions.
     """
     runs = valid(lifts[(lifts["arm"] == arm) & (lifts["variant"] == variant) & ~lifts["cohort"].isin(CONTROLS)])
     entries, n_runs, prefix = [], len(runs), f"ceiling.{arm}" + ("" if variant == "sampled" else f".{variant}")

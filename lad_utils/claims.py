@@ -26,7 +26,7 @@ def prototype_claims(found: dict[str, dict]) -> str:
             "8 rollouts rank cohorts as 32 do",
             ".96",
             f"designed cohorts {_told(found, 'ablation.main.k_8.rho_with_lad')}, "
-            f"mixtures {_told(found, 'ablation.mixture.k_8.rho_with_lad')}",
+            f"mixtures {_told(found, 'ablation.mixture.k_8.rho_with_lad')}; the 8 are among the 32, so this is an upper bound",
         ),
         (
             "mechanism: LAD against reward variance in training",
@@ -50,20 +50,25 @@ def failure_modes(found: dict[str, dict]) -> str:
         e = found[f"contrast.{c.name}"]
         names = f"{c.a} minus {c.b}".replace("_", " ")
         sign = "above" if c.sign > 0 else "below"
-        lines.append(f"{names}: {points(e) if e['value'] is not None else shown(e)}; predicted {sign} zero: {_verdict(e)}.")
+        lines.append(f"{names}: {points(e)}; predicted {sign} zero: {_verdict(e)}.")
     slopes = {name: found[f"slope.{name}"] for name in MIXTURE_SLOPES}
     if any(e["value"] is not None for e in slopes.values()):
         told = [f"{name.replace('_', ' ')} {points(e)} ({_verdict(e)})" for name, e in slopes.items()]
         lines.append(f"Mixtures, lift a standard deviation of each, the others fixed: {'; '.join(told)}.")
-    lifts = [f"{v} {points(found[f'elicitation.main.mean_{v}_lift'])}" for v in ("sampled", "greedy")]
+    lifts = [
+        f"{v} {points(e)} ({e['note'].split('; ', 1)[-1]})"
+        for v in ("sampled", "greedy")
+        if (e := found[f"elicitation.main.mean_{v}_lift"])
+    ]
     cooled = [
         f"{points(e)} at temperature {name.split('.', 1)[1].rsplit('.', 1)[0]}"
         for name, e in found.items()
         if name.startswith("cooling.")
     ]
+    greedy = points(found["elicitation.greedy_decoding"])
     lines.append(
-        f"Mean lift over cohorts: {', '.join(lifts)}. The untrained base gains {', '.join(cooled)}, and "
-        f"{points(found['elicitation.greedy_decoding'])} when it decodes greedily."
+        f"Mean lift over cohorts: {', '.join(lifts)}. What the untrained base gains without training: "
+        f"{', '.join([*cooled, f'{greedy} when it decodes greedily'])}."
     )
     return "\n".join(f"* {line}" for line in lines)
 
@@ -88,7 +93,7 @@ def predictions(found: dict[str, dict]) -> str:
             continue
         width, plain = (found[f"prediction.{test}.{n}"] for n in ("mean_width", "width_without_lad"))
         lines.append(
-            f"{label}: {shown(e)} of the 90% intervals held the lift, n={e['n']}, mean width {points(width)} "
+            f"{label}: {shown(e)} of the intervals held the lift ({e['note']}), mean width {points(width)} "
             f"({points(plain)} without LAD); abstained from {found[f'prediction.{test}.abstained']['value']:.0%}."
         )
     return "\n".join(f"* {line}" for line in lines)

@@ -72,17 +72,21 @@ def verdict(sign: int, low: float, high: float) -> str:
 
 
 def mixture_properties(cohorts: pd.DataFrame, tasks: pd.DataFrame) -> pd.DataFrame:
-    """One row a mixture: wrong_label_share, distinct_fraction, mean and SD over positions of the screened pass rate."""
+    """One row a mixture: wrong_label_share, distinct_fraction, mean and SD over positions of the screened pass rate.
+
+    The SD is that of the true rates, binomial noise subtracted. The rollouts are those that the mixtures were drawn by.
+    """
     rows = cohorts[cohorts["arm"] == "mixture"].merge(
-        tasks[["task_id", "answer", "pass_rate"]], on="task_id", suffixes=("", "_true")
+        tasks[["task_id", "answer", "pass_rate", "k"]], on="task_id", suffixes=("", "_true")
     )
     rows["wrong"] = rows["answer"] != rows["answer_true"]
+    rows["noise"] = rows["pass_rate"] * (1 - rows["pass_rate"]) / (rows["k"] - 1)  # binomial, of k screening rollouts
     grouped = rows.groupby("cohort", sort=False)
     return pd.DataFrame(
         {
             "wrong_label_share": grouped["wrong"].mean(),
             "distinct_fraction": grouped["task_id"].nunique() / grouped.size(),
-            "pass_rate_sd": grouped["pass_rate"].std(),
+            "pass_rate_sd": np.sqrt((grouped["pass_rate"].var() - grouped["noise"].mean()).clip(lower=0)),
             "clean_pass_rate": grouped["pass_rate"].mean(),
         }
     ).reset_index()

@@ -4,12 +4,13 @@ import numpy as np
 import pandas as pd
 
 from lad_utils.ablations import spearman_difference_ci
-from lad_utils.agreement import agreement, family_swap_test, held_out_error, partial_spearman_ci
+from lad_utils.agreement import agreement, family_swap_test, held_out_error, loco_null, partial_spearman_ci
 from lad_utils.baselines import METRICS
 from lad_utils.stats import bca_bootstrap_spearman, holm, loco, spearman_ci, williams_test
 from lad_utils.validation import PERMUTATIONS, PRIMARY_RIVALS, entry
 
 RESAMPLES = 20_000  # fewer leave the BCa end points moving in the second decimal
+SIMULATED = 1000
 SHORT = {"short_grpo": ("short GRPO run", "training")}
 RANKED = METRICS | SHORT  # the short run is trained, so its value is in `lifts`, not in `scores`
 COVARIATES = ("mean_pass_rate", "token_length", "vendi", "share_of_plus", "share_of_minus")
@@ -79,6 +80,21 @@ def agreement_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
         note = f"given {', '.join(given)}"
         args = {"low": p.low, "high": p.high, "n": p.n, "source": SOURCE, "reason": p.reason, "note": note}
         entries.append(entry(f"{prefix}{metric}.partial_rho", p.rho, **args))
+    return entries
+
+
+def null_entries(table: pd.DataFrame) -> list[dict]:
+    """Held-out Spearman of a metric that knows nothing, simulated on these folds: mean, 5 to 95% as interval."""
+    entries = []
+    for fold, groups in (("cohort", None), ("family", table["family"].tolist())):
+        n, reason = len(table), ""
+        if n < 5 or (groups and len(set(groups)) < 2):
+            reason, low, high, mean = f"{n} cohorts, or one family", None, None, np.nan
+        else:
+            held_out = loco_null([0.0], n=n, groups=groups, n_simulated=SIMULATED, rng=np.random.default_rng(0))[0].held_out
+            mean, (low, high) = np.nanmean(held_out), np.nanquantile(held_out, [0.05, 0.95])
+        args = {"n": n, "source": "cohorts.parquet", "reason": reason, "note": f"{SIMULATED} simulated metrics; range 5 to 95%"}
+        entries.append(entry(f"null.held_out_{fold}_rho", mean, low=low, high=high, **args))
     return entries
 
 

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from lad_utils.cohorts import CONTROLS
 from lad_utils.stats import lift_ci
 from lad_utils.validation import cohort_lifts, entry
 
@@ -30,7 +31,8 @@ def elicitation_entries(lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: st
     entries, source = [], "eval_questions.parquet"
     for variant in ("sampled", "greedy"):
         table = cohort_lifts(lifts, questions, arm=arm, variant=variant).dropna(subset="lift")
-        note = f"mean over cohorts; lowest {table['lift'].min():.3f}, highest {table['lift'].max():.3f}"
+        table = table[~table["cohort"].isin(CONTROLS)]
+        note = f"mean over cohorts; from {100 * table['lift'].min():.1f} to {100 * table['lift'].max():.1f}"
         name = f"elicitation.{arm}.mean_{variant}_lift"
         reason = "" if len(table) else "no valid run"
         entries.append(

@@ -6,7 +6,14 @@ import pandas as pd
 from lad_utils.ablations import ablation_entries
 from lad_utils.ceilings import noise_ceiling_entries
 from lad_utils.contrasts import contrast_entries, slope_entries
-from lad_utils.correlations import RANKED, agreement_entries, comparison_entries, correlation_entries, with_operation_mix
+from lad_utils.correlations import (
+    RANKED,
+    agreement_entries,
+    comparison_entries,
+    correlation_entries,
+    null_entries,
+    with_operation_mix,
+)
 from lad_utils.elicitation import cooling_entries, elicitation_entries
 from lad_utils.faults import fault_entries
 from lad_utils.params import REPOSITORY, Study
@@ -59,7 +66,7 @@ def validation_entries(tables: dict[str, pd.DataFrame], table: pd.DataFrame) -> 
         "greedy.": validated(scores, lifts, questions, variant="greedy"),
         "mixture.": validated(scores, lifts, questions, arm="mixture"),
     }
-    entries = [e for prefix, rows in sets.items() for e in correlation_entries(rows, prefix=prefix)]
+    entries = [e for prefix, rows in sets.items() for e in correlation_entries(rows, prefix=prefix)] + null_entries(table)
     for prefix, arm in (("", "main"), ("mixture.", "mixture")):
         mixed = with_operation_mix(sets[prefix], tables["cohorts"], tables["tasks"], arm=arm)
         entries += agreement_entries(mixed, prefix=prefix) + comparison_entries(mixed, prefix=prefix, primary=not prefix)

@@ -73,7 +73,7 @@ def overview_rows(found: dict[str, dict]) -> dict[str, tuple[pd.DataFrame, float
 def points(e: dict) -> str:
     """A rate in points, with its interval."""
     scaled = {k: None if e[k] is None else 100 * e[k] for k in ("value", "ci_low", "ci_high")}
-    return shown(e | scaled, digits=1) + " points"
+    return shown(e | scaled, digits=1) + ("" if e["value"] is None else " points")
 
 
 def _misplaced(found: dict[str, dict], n: int = 4) -> str:
@@ -89,14 +89,23 @@ def _misplaced(found: dict[str, dict], n: int = 4) -> str:
 
 def findings(found: dict[str, dict]) -> str:
     """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
-    rho = {m: found[f"{m}.rho"]["value"] for m in RANKED if found[f"{m}.rho"]["value"] is not None}
+    once = [m for m in RANKED if m != "headroom"]  # the same ranking as mean pass rate, reversed
+    rho = {m: found[f"{m}.rho"]["value"] for m in once if found[f"{m}.rho"]["value"] is not None}
     order = sorted(rho, key=lambda m: -abs(rho[m]))
-    ahead = [f"{RANKED[m][0]} ({rho[m]:.2f})" for m in order[: order.index("lad")]] if "lad" in rho else []
-    lines = [f"Of {len(order)} metrics these are ahead of LAD by absolute Spearman: {', '.join(ahead) or 'none'}."]
-    held_out = {m: found[f"{m}.held_out_family_rho"]["value"] for m in RANKED}
+    ahead = [f"{RANKED[m][0]} ({rho[m]:.2f})" for m in order if "lad" in rho and abs(rho[m]) > rho["lad"] and m != "lad"]
+    told = f"LAD is undefined ({found['lad.rho']['reason']})" if "lad" not in rho else f"LAD ({shown(found['lad.rho'])})"
+    lines = [
+        f"{told} beside {len(order) - ('lad' in rho)} other metrics; ahead of it by absolute Spearman: "
+        f"{', '.join(ahead) or 'none'}."
+    ]
+    held_out = {m: found[f"{m}.held_out_family_rho"]["value"] for m in once}
     if held_out["lad"] is not None:
         above = [f"{RANKED[m][0]} ({v:.2f})" for m, v in held_out.items() if v is not None and v > held_out["lad"]]
-        lines.append(f"Held out by family LAD reaches {held_out['lad']:.2f}; ahead of it: {', '.join(above) or 'none'}.")
+        null = shown(found["null.held_out_family_rho"])
+        lines.append(
+            f"Held out by family LAD reaches {held_out['lad']:.2f}; ahead of it: {', '.join(above) or 'none'}. A metric that "
+            f"knows nothing reaches {null} there, mean and 5 to 95% of simulated ones."
+        )
     lines.append(
         f"Noise ceiling {shown(found['ceiling.main.reml.ceiling'])}: lifts differ between cohorts with standard deviation "
         f"{points(found['ceiling.main.sd_between_cohorts'])}, between seeds of one cohort by "
@@ -106,7 +115,11 @@ def findings(found: dict[str, dict]) -> str:
         p, difference = shown(found[f"lad_minus_{rival}.p_value_holm"], digits=3), shown(found[f"lad_minus_{rival}.rho"])
         lines.append(f"LAD's Spearman minus the absolute one of {RANKED[rival][0]}: {difference}, Holm-adjusted p = {p}.")
     p_values = {m: found[f"lad_minus_{m}.p_value_holm"]["value"] for m in PRIMARY_RIVALS}
-    significant = [RANKED[m][0] for m, p in p_values.items() if p is not None and p < 0.05]
+    significant = [
+        f"{RANKED[m][0]} ({'LAD ahead' if found[f'lad_minus_{m}.rho']['value'] > 0 else 'LAD behind'})"
+        for m, p in p_values.items()
+        if p is not None and p < 0.05
+    ]
     lines.append(f"Significant at 5% among these {len(p_values)} comparisons: {', '.join(significant) or 'none'}.")
     lines.append(
         f"Without the repeated and paraphrased cohorts LAD reaches {shown(found['without_duplicates.lad.rho'])} "

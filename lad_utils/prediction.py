@@ -101,7 +101,9 @@ def calibrate(
 
 
 def predict(calibration: Calibration, table: pd.DataFrame) -> pd.DataFrame:
-    """One row a cohort of `table`: cohort, predicted, low, high, leverage, abstain, reason ("" unless it abstains).
+    """One row a cohort of `table`: cohort, predicted, low, high, nominal, leverage, abstain, reason ("" unless it abstains).
+
+    nominal: the level that the interval's ends stand for at this n, 1 - rank / (n+1), at least the level asked for.
 
     leverage: 1/n + D^2/(n-1) over RANGE, in which 1/n is the calibration's centre. Where it abstains the numbers stand, so that
     what abstention spares can be measured; they are not predictions. Missing values give NaN and abstain.
@@ -118,7 +120,13 @@ def predict(calibration: Calibration, table: pd.DataFrame) -> pd.DataFrame:
     outside = f"outside the calibration cohorts: leverage over {c.max_leverage:.2f}"
     few = f"{c.n} calibration cohorts are too few for a finite interval"
     reasons = np.select([missing, c.rank == 0, leverage > c.max_leverage], ["a value is missing", few, outside], "")
-    columns = {"predicted": x @ c.coefficients, "low": low, "high": high, "leverage": leverage}
+    columns = {
+        "predicted": x @ c.coefficients,
+        "low": low,
+        "high": high,
+        "nominal": 1 - c.rank / (c.n + 1),
+        "leverage": leverage,
+    }
     columns = {name: np.where(missing, np.nan, values) for name, values in columns.items()}
     return pd.DataFrame({"cohort": table["cohort"].to_numpy()} | columns | {"abstain": reasons != "", "reason": reasons})
 
@@ -163,7 +171,8 @@ def coverage_entries(designed: pd.DataFrame, mixtures: pd.DataFrame, *, level: f
                 low, high = proportion_confint(inside, n, method="beta") if n else (None, None)
                 args = {"n": n, "source": source, "reason": "" if n else "every cohort was abstained from"}
                 promise = "none promised for a new family" if by_family else f"at least {2 * level - 1:.0%} if exchangeable"
-                note = f"{inside} of {n} in intervals meant to hold {level:.0%}, {promise}"
+                nominal = chosen["nominal"].mean() if n else np.nan
+                note = f"{inside} of {n} in intervals that at their sizes stand for {nominal:.0%}, {promise}"
                 entries.append(
                     entry(f"prediction.{test}.{name}", inside / n if n else np.nan, low=low, high=high, note=note, **args)
                 )

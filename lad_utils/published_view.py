@@ -12,6 +12,7 @@ from lad_utils.plots import COLOURS
 from lad_utils.published import METRICS, MIN_COHORTS, SATURATED
 
 STUDY_STYLES = [("difficulty", "o"), ("diversity", "s"), ("domain", "^"), ("labels", "D"), ("verifier", "v")]  # colour, marker
+MIN_GROUPS = 3  # sets or groups below which nothing is said to support or contradict
 VARIANTS = {
     "equal_size.": "cohorts of one size",
     "exact_figures.": "no figures from notes or abstracts",
@@ -108,10 +109,9 @@ def _beaten(found: dict[str, dict], spot: str) -> tuple[str, str]:
     middle, most = (found[f"{name}.{end}"]["value"] for end in ("median", "highest"))
     if middle is None:
         return "Leaves open", "no group holds such a set"
-    verdict = "Supports" if most == 0 else "Contradicts" if middle > 0 else "Leaves open"
-    words = (
-        f"in {found[f'{name}.median']['n']} groups they out-gained {_range(found, name, digits=0, scale=100)}% of the others"
-    )
+    n = found[f"{name}.median"]["n"]
+    verdict = "Leaves open" if n < MIN_GROUPS else "Supports" if most == 0 else "Contradicts" if middle > 0 else "Leaves open"
+    words = f"{n} such sets, they out-gained {_range(found, name, digits=0, scale=100)}% of the others"
     return verdict, words
 
 
@@ -140,6 +140,7 @@ def published_findings(found: dict[str, dict]) -> str:
     ahead = [(int((t["variance"] > t["energy"]).sum()), int((t["energy"] > t["variance"]).sum()), len(t)) for t in both]
     (v, e, n), (v_same, e_same, n_same) = ahead
     verdict = "Supports" if e and not v + v_same else "Contradicts" if v and not e + e_same else "Leaves open"
+    verdict = "Leaves open" if n < MIN_GROUPS else verdict
     lines.append(
         f"**{verdict}** the headroom factor: p(1-p)² is ahead of p(1-p) in {e} and behind in {v} of {n} groups, with cohorts "
         f"of one size in {e_same} and {v_same} of {n_same}; pooled Spearman of p(1-p) minus that of p(1-p)² "
@@ -180,10 +181,10 @@ def limits(found: dict[str, dict]) -> str:
         for s in _papers(found, "published.wrong_labels.", ".change.median")
     ]
     shares = [
-        f"{s.replace('_', ' ')} {_range(found, f'published.spurious.{s}.share', digits=0, scale=100)}%"
+        f"{s.replace('_', ' ')} {_range(found, f'published.spurious.{s}.share', digits=0, scale=100)}% "
+        f"({found[f'published.spurious.{s}.share.median']['note'].split('; ')[-1]})"
         for s in _papers(found, "published.spurious.", ".share.median")
     ]
-    bases = found["published.spurious.format_reward.share.median"]["note"].split("base ")[-1]
     same = group_table(found, prefix="equal_size.").pivot(index="label", columns="metric", values="rho")
     pairs = [f"{i} {r['variance']:.2f} and {r['energy']:.2f}" for i, r in same.dropna(subset=["variance", "energy"]).iterrows()]
     lines = [
@@ -195,7 +196,7 @@ def limits(found: dict[str, dict]) -> str:
         f"**Headroom** is mixed evidence: among cohorts of one size p(1-p) and p(1-p)² rank {'; '.join(pairs) or 'nothing'}.",
         f"**Nearly solved sets** (mean pass rate {SATURATED:g} or more) gained {lifts['saturated.sets']} points, "
         f"single examples {lifts['saturated.examples']}.",
-        f"**Spurious lifts**: without a correct reward a run still gave, of the lift with one, {', '.join(shares)} "
-        f"(base {bases}): there a cohort's quality can hardly be tested.",
+        f"**Spurious lifts**: without a correct reward a run still gave, of the lift with one, {', '.join(shares)}: "
+        "there a cohort's quality can hardly be tested.",
     ]
     return "\n".join(f"* {line}" for line in lines)

@@ -153,7 +153,7 @@ CAPTIONS = {
     "lift_against_lad_mixtures": "The same for mixtures of difficulty, skills, duplication and wrong labels.",
     "metric_ranking": "Spearman correlation of every metric with measured lift; the dashed line is the noise ceiling.",
     "lifts": "Measured lift of every cohort, with its interval over the held-out questions.",
-    "loco_null": "What holding out does to simulated metrics of known worth, and where the measured ones lie.",
+    "loco_null_family": "What holding out does to simulated metrics of known worth, and where the measured ones lie.",
     "contrasts": "Pairs of cohorts that differ in one property; grey is the side that was predicted.",
     "mixture_slopes": "What each property of a mixture does to its lift, the others held fixed.",
     "ablations": "Variants of LAD: how much better or worse each ranks the cohorts.",

@@ -38,7 +38,7 @@ def metric_overview(panels: dict[str, tuple[pd.DataFrame, float | None]]) -> Fig
     return figure
 
 
-def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]]) -> Figure:
+def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]], folds: str) -> Figure:
     """Held-out against plain Spearman of simulated metrics of known worth: means with 5 to 95% ranges, and the study's own.
 
     `observed`: label -> (plain, held out) of measured metrics, drawn at the absolute plain one, since a line takes either sign.
@@ -55,7 +55,7 @@ def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]]
             axes.plot(plain, held_out, "D", color=LAD if label == "LAD" else MUTED, markersize=6)
             axes.annotate(label, (plain, held_out), xytext=(6, 2 if i % 2 else -9), textcoords="offset points", fontsize=7.5)
     axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set(xlabel="plain Spearman", ylabel="Spearman held out", ylim=(-1.05, 1.05), xlim=(-0.05, 1.15))
+    axes.set(xlabel="plain Spearman", ylabel=f"Spearman held out by {folds}", ylim=(-1.05, 1.05), xlim=(-0.05, 1.15))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return figure
 

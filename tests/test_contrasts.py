@@ -65,7 +65,7 @@ def test_verdicts(sign, low, high, told):
 
 def test_slopes_of_mixtures_recover_what_was_planted():
     rng = np.random.default_rng(2)
-    tasks = pd.DataFrame({"task_id": [f"t{i}" for i in range(400)], "answer": "1", "pass_rate": rng.random(400)})
+    tasks = pd.DataFrame({"task_id": [f"t{i}" for i in range(400)], "answer": "1", "pass_rate": rng.random(400), "k": 16})
     cohorts, planted = [], {}
     for i in range(30):
         wrong, distinct = rng.random() * 0.6, int(rng.integers(10, 60))
@@ -78,7 +78,7 @@ def test_slopes_of_mixtures_recover_what_was_planted():
     found = {e["name"]: e for e in contrasts.slope_entries(*table, cohorts, tasks)}
     sd = contrasts.mixture_properties(cohorts, tasks).wrong_label_share.std()
     e = found["slope.wrong_label_share"]
-    assert e["ci_low"] < -0.3 * sd < e["ci_high"] and e["note"].endswith("as predicted")
+    assert e["ci_low"] < -0.3 * sd < e["ci_high"] and e["note"].endswith("as predicted") and e["ci_high"] - e["ci_low"] < 0.02
     assert found["slope.pass_rate_sd"]["ci_low"] < 0.01 and found["slope.pass_rate_sd"]["ci_high"] > -0.01
 
 
