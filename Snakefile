@@ -234,6 +234,7 @@ rule ceiling:
         notebook=notebook("ceiling"),
         params=STUDY_FILE,
     output:
+        "problem_transfer.parquet",
         "problems.json",
     log:
         **logs("ceiling"),
@@ -343,6 +344,36 @@ rule record:
         PAPERMILL + TO_LOG
 
 
+rule failures:
+    input:
+        rules.loco.output,
+        rules.problems.output,
+        notebook=notebook("failures"),
+        params=STUDY_FILE,
+    output:
+        "failure_modes.json",
+    log:
+        **logs("failures"),
+    threads: threads_of("failures")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule prediction:
+    input:
+        rules.loco.output,
+        notebook=notebook("prediction"),
+        params=STUDY_FILE,
+    output:
+        "prediction.json",
+        "predictions.parquet",
+    log:
+        **logs("prediction"),
+    threads: threads_of("prediction")
+    shell:
+        PAPERMILL + TO_LOG
+
+
 rule report:
     input:
         rules.loco.output,
@@ -358,6 +389,8 @@ rule report:
         rules.problems.output,
         rules.ceiling.output,
         rules.record.output,
+        rules.failures.output,
+        rules.prediction.output,
         notebook=notebook("report"),
         params=STUDY_FILE,
     output:
@@ -392,4 +425,6 @@ rule all:
         rules.problems.output,
         rules.ceiling.output,
         rules.record.output,
+        rules.failures.output,
+        rules.prediction.output,
         rules.report.output,

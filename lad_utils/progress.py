@@ -29,6 +29,8 @@ NOTEBOOKS = {
     "transfer": "17_transfer",
     "tasks": "18_task_report",
     "record": "20_published_record",
+    "failures": "21_failure_modes",
+    "prediction": "22_prediction",
     "report": "11_report",
 }
 THREADS_ALL = ("cohorts", "rollouts", "zeros", "problems")  # these take every core; all others take one
@@ -44,6 +46,8 @@ NEEDS = {
     "ablations": ["loco"],
     "ceiling": ["loco", "problems"],
     "record": ["base"],
+    "failures": ["loco", "problems"],
+    "prediction": ["loco"],
     "mechanism": ["loco"],
     "causal": ["loco"],
     "fewer": ["scoring"],
@@ -64,6 +68,8 @@ NEEDS = {
         "ablations",
         "ceiling",
         "record",
+        "failures",
+        "prediction",
     ],
 }
 
@@ -101,6 +107,8 @@ def prior_seconds(study: Study) -> dict[str, float]:
         "ablations": 40.0,
         "ceiling": 30.0,
         "record": 20.0,
+        "failures": 12.0,
+        "prediction": 12.0,
         "faults": 20.0,
         "fewer": 30.0,
         "size": 12.0,
