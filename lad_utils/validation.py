@@ -101,7 +101,8 @@ def validated(
 
     `short_grpo` is the sampled lift of the short run on the same cohort (arm `short`), NaN where there is none.
     """
-    wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value").reindex(columns=[*METRICS])
+    wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value")
+    wide = wide.reindex(columns=[*dict.fromkeys([*wide.columns, *METRICS])])
     table = cohort_lifts(lifts, questions, arm=arm, variant=variant).merge(wide, left_on="cohort", right_index=True)
     short = valid(lifts[(lifts["arm"] == "short") & (lifts["variant"] == "sampled")]).groupby("cohort")["lift"].mean()
     table["short_grpo"] = table["cohort"].map(short) if arm == "main" else np.nan
