@@ -126,6 +126,18 @@ def findings(found: dict[str, dict]) -> str:
         f"and p(1-p) {shown(found['without_duplicates.variance.rho'])}; "
         f"on greedy lift LAD reaches {shown(found['greedy.lad.rho'])}."
     )
+    if (mixed := found["mixture.lad.rho"])["value"] is not None:
+        lines.append(
+            f"On {mixed['n']} mixtures, reported apart: LAD {shown(mixed)}, p(1-p) {shown(found['mixture.variance.rho'])}, "
+            f"mean pass rate {shown(found['mixture.mean_pass_rate.rho'])}; LAD's minus the absolute one of p(1-p) "
+            f"{shown(found['mixture.lad_minus_variance.rho'])} (exploratory). Q² held out by cohort: LAD "
+            f"{shown(found['mixture.lad.held_out_cohort_q2'])}, p(1-p) {shown(found['mixture.variance.held_out_cohort_q2'])}."
+        )
+    for arm, label in (("main", "designed cohorts"), ("mixture", "mixtures")):
+        parts = {"headroom": "no_headroom", "diversity": "no_diversity", "both": "gamma_0_beta_0"}
+        told = [f"{n} {shown(e)}" for n, v in parts.items() if (e := found.get(f"ablation.{arm}.{v}.minus_lad"))]
+        if told:
+            lines.append(f"What leaving a part out does to LAD's Spearman, {label}: {', '.join(told)}.")
     lines.append(
         "Mechanism: the raw reward variance within groups over the whole run correlates with LAD "
         f"{shown(found['lad.group_variance_rho'])}, with base p(1-p) {shown(found['variance.group_variance_rho'])}; "
