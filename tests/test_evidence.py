@@ -360,7 +360,8 @@ def test_base_draws_are_three_and_independent_of_the_evaluation(tables):
     rates[0] = first.c_before / first.n_before
     p = rates.mean(axis=1)
     noise = rates.sub(p, axis=0).corr().to_numpy()[~np.eye(4, dtype=bool)]
-    assert rates.corr().to_numpy().min() > 0.9 and noise.max() < 0.15  # the same questions, other luck
+    agreement = rates.corr()  # the same questions, other luck; the evaluation has a quarter of the rollouts
+    assert agreement.loc[[1, 2, 3], [1, 2, 3]].to_numpy().min() > 0.9 and agreement[0].min() > 0.8 and noise.max() < 0.15
 
 
 def test_fresh_questions_are_new_and_answered_by_every_run_that_was_asked(tables):
