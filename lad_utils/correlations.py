@@ -103,7 +103,7 @@ def comparison_entries(table: pd.DataFrame, *, prefix: str = "", primary: bool =
 
     A rival is taken in its better direction, since nothing forbids a buyer to prefer low pass rates: the difference is LAD's
     rho minus the rival's absolute rho. That direction is read off the same lifts, LAD's is not, so the comparison errs against
-    LAD (a useless rival at n=19 seems .2 better than it is). The four PRIMARY_RIVALS were fixed beforehand for the designed
+    LAD: even a useless rival's absolute rho is above 0. The four PRIMARY_RIVALS were fixed beforehand for the designed
     cohorts (`primary`) and are Holm-adjusted together, one that was not measured counting as one; all others are exploratory.
     Tests: Williams' (approximate for ranks) and swaps of whole families. Interval: Zou's, see `ablations`. Both take cohorts
     as independent, which families are not quite.

@@ -47,7 +47,7 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     entries += validation_entries(tables, table) + failure_entries(tables)
     entries += prediction_entries(table, validated(scores, lifts, questions, arm="mixture"))
     entries += ablation_entries(tables["ablations"], lifts, questions)
-    entries += study_problem_entries(study, tables) + published_entries(pd.read_csv(PUBLISHED_LIFTS))
+    entries += problem_level_entries(study, tables) + published_entries(pd.read_csv(PUBLISHED_LIFTS))
     mechanics = table.merge(run_mechanics(tables["groups"], tables["steps"], lifts), on="cohort")
     entries += mechanism_entries(mechanics)
     if study.causal_cohorts:
@@ -84,20 +84,20 @@ def failure_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
     return entries + elicitation_entries(lifts, questions) + cooling_entries(tables["problem_counts"], tables["cool_counts"])
 
 
-def study_problem_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
+def problem_level_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     """The problem level: all, rare and fresh problems, between base models, and a real run's history where it is at hand."""
-    evaluation = _problems(tables, split="eval")
-    entries = problem_entries(subsets(evaluation, _problems(tables, split="fresh")))
+    evaluation = problems_of(tables, split="eval")
+    entries = problem_entries(subsets(evaluation, problems_of(tables, split="fresh")))
     if study.other_study and evaluation is not None:
         names = ("problem_counts", "problem_features", "problem_transfer", "eval_questions", "lifts")
         other = {name: read_table(REFERENCE.parent / study.other_study / f"{name}.parquet") for name in names}
         source = f"problem_counts.parquet, eval_questions.parquet; and those of {study.other_study}"
-        entries += between_entries(evaluation, _problems(other, split="eval"), source=source)
+        entries += between_entries(evaluation, problems_of(other, split="eval"), source=source)
     history = REPOSITORY / study.history / HISTORY_FILE
     return entries + (history_entries(history) if history.is_file() else [])
 
 
-def _problems(tables: dict[str, pd.DataFrame], *, split: str) -> Problems | None:
+def problems_of(tables: dict[str, pd.DataFrame], *, split: str) -> Problems | None:
     """What `problems` needs of a study's tables, invalid runs left out."""
     runs = valid(tables["lifts"][tables["lifts"]["variant"] == "sampled"])["run_id"]
     asked = tables["eval_questions" if split == "eval" else "fresh_questions"]

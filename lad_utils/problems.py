@@ -136,8 +136,8 @@ def combination(signals: pd.DataFrame, gain, *, rng: np.random.Generator) -> np.
     """Ridge regression of `gain` (n,) on the standardised signals (n, P), predicted out of fold; NaN below FEWEST problems.
 
     Folds are over problems, the penalty is chosen within the training folds: no prediction has seen its own problem's gain.
-    They err low: of pure noise they correlate about -.05 at n = 500 and -.16 at n = 60, for training folds lean away from what
-    the held-out one holds; with an intercept it would be -.12 and -.31, so it is left out. Signals that are constant or lack a
+    They err low: of pure noise they correlate a little below 0, for training folds lean away from what the held-out one holds;
+    with an intercept they would do so more, so it is left out. Signals that are constant or lack a
     value are left out.
     """
     from sklearn.linear_model import RidgeCV

@@ -102,3 +102,20 @@ def test_fresh_questions_do_not_count_in_what_cooling_gains():
     counts = pd.DataFrame({"split": ["eval"] * 3 + ["fresh"], "draw": 1, "task_id": [*"abcd"], "n": 4, "c": [0, 2, 4, 4]})
     cooled = pd.DataFrame({"temperature": 0.5, "task_id": [*"abcd"], "n": 2, "c": [1, 2, 2, 0]})
     assert elicitation.cooling_entries(counts, cooled)[0]["n"] == 3
+
+
+def test_mean_lifts_leave_the_control_out_and_name_their_range():
+    lifts, questions = runs({("main", n, 0): lift for n, lift in {"hard": 0.1, "easy": 0.2, "clean_twin": 0.5}.items()})
+    greedy = questions.assign(variant="greedy", n_before=1, c_before=1, n_after=1, c_after=1)
+    found = elicitation.elicitation_entries(pd.concat([lifts, lifts.assign(variant="greedy")]), pd.concat([questions, greedy]))
+    e = {e["name"]: e for e in found}["elicitation.main.mean_sampled_lift"]
+    assert e["n"] == 2 and e["value"] == pytest.approx(0.15, abs=0.03) and e["note"].startswith("mean over cohorts; from ")
+
+
+def test_greedy_decoding_of_the_base_is_counted_before_training():
+    _, questions = runs({("main", "hard", 0): 0.3})
+    greedy = questions.assign(variant="greedy", n_before=1, c_before=1, n_after=1, c_after=0)
+    lifts = runs({("main", "hard", 0): 0.3})[0]
+    found = elicitation.elicitation_entries(pd.concat([lifts, lifts.assign(variant="greedy")]), pd.concat([questions, greedy]))
+    e = {e["name"]: e for e in found}["elicitation.greedy_decoding"]
+    assert e["value"] == pytest.approx(1 - 0.4, abs=0.03)

@@ -77,3 +77,22 @@ def test_operation_mix_counts_the_steps_of_a_cohorts_tasks(table):
     tasks = pd.DataFrame({"task_id": ["a", "b"], "operations": ["++", "-*"]})
     mixed = correlations.with_operation_mix(table[["cohort"]].head(2), cohorts, tasks)
     assert mixed.share_of_plus.tolist() == [0.5, 0.0] and mixed.share_of_minus.tolist() == [0.25, 0.5]
+
+
+def test_the_null_of_held_out_correlations_is_below_zero_and_depends_on_the_folds(table):
+    found = by_name(correlations.null_entries(table))
+    cohort, family = (found[f"null.held_out_{fold}_rho"] for fold in ("cohort", "family"))
+    assert cohort["value"] == pytest.approx(-0.38, abs=0.04)  # as published for n = 19
+    assert cohort["value"] < family["value"] < 0 and family["ci_low"] < family["value"] < family["ci_high"]
+
+
+def test_without_families_there_is_no_null_by_family(table):
+    found = by_name(correlations.null_entries(table.assign(family="mixture")))
+    assert found["null.held_out_family_rho"]["value"] is None and found["null.held_out_family_rho"]["reason"]
+    assert found["null.held_out_cohort_rho"]["value"] is not None
+
+
+def test_a_useless_rival_in_its_better_direction_is_never_behind_zero():
+    rng = np.random.default_rng(2)
+    rho = [spearman_ci(*rng.standard_normal((2, 19))).rho for _ in range(300)]
+    assert np.mean(np.abs(rho)) > 0.15 > abs(np.mean(rho))  # why comparisons err against LAD
