@@ -1,7 +1,7 @@
 """Failure modes: pairs of cohorts and properties of mixtures for which the sign of the lift's difference was written down.
 
 The signs are LAD's own predictions, put here before any mixture and any run on the second base was trained. Of the
-designed cohorts on the first base, four seeds had been seen.
+designed cohorts on the first base, four of the six seeds had been seen.
 """
 
 from typing import NamedTuple

@@ -51,7 +51,7 @@ def study_costs(
     main = cohorts[cohorts["arm"] == "main"].drop_duplicates(["cohort", "task_id"])
     scored = main.merge(totals[totals["split"] == "score"], on="task_id")
     mean_score = rollout_cost(scored, name="score_a_cohort", **n)
-    alike = runs[runs["arm"] != "size"]  # the arm `size` has steps of its own
+    alike = runs[~runs["arm"].isin(["size", "short"])]  # these two have steps of their own
     trained = training_cost(
         groups[groups["run_id"].isin(alike["run_id"])],
         seconds=float(alike["seconds"].sum()),

@@ -16,6 +16,7 @@ from lad_utils.correlations import (
 )
 from lad_utils.elicitation import cooling_entries, elicitation_entries
 from lad_utils.faults import fault_entries
+from lad_utils.mechanism import mechanism_entries, run_mechanics, step_means
 from lad_utils.params import REPOSITORY, Study
 from lad_utils.prediction import coverage_entries, prediction_table
 from lad_utils.problem_entries import between_entries, history_entries, problem_entries
@@ -29,8 +30,6 @@ from lad_utils.validation import (
     causal_entries,
     entry,
     lift_entries,
-    mechanism_entries,
-    run_mechanics,
     score_entries,
     valid,
     validated,
@@ -48,8 +47,7 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     entries += prediction_entries(table, validated(scores, lifts, questions, arm="mixture"))
     entries += ablation_entries(tables["ablations"], lifts, questions)
     entries += problem_level_entries(study, tables) + published_entries(pd.read_csv(PUBLISHED_LIFTS))
-    mechanics = table.merge(run_mechanics(tables["groups"], tables["steps"], lifts), on="cohort")
-    entries += mechanism_entries(mechanics)
+    entries += training_entries(tables)
     if study.causal_cohorts:
         entries += causal_entries(lifts, questions, scores)
     entries += cost_entries(tables["costs"])
@@ -103,6 +101,17 @@ def problems_of(tables: dict[str, pd.DataFrame], *, split: str) -> Problems | No
     asked = tables["eval_questions" if split == "eval" else "fresh_questions"]
     base = (tables["problem_counts"], tables["problem_features"], tables["problem_transfer"])
     return study_problems(*base, asked, split=split, runs=runs)
+
+
+def training_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
+    """What training logged against LAD and base p(1-p): designed cohorts, and mixtures where some were trained."""
+    entries = []
+    for prefix, arm in (("", "main"), ("mixture.", "mixture")):
+        by_step = step_means(tables["groups"], tables["steps"], tables["lifts"], arm=arm)
+        if len(by_step):
+            table = validated(tables["scores"], tables["lifts"], tables["eval_questions"], arm=arm)
+            entries += mechanism_entries(table.merge(run_mechanics(by_step), on="cohort"), prefix=prefix)
+    return entries
 
 
 def prediction_entries(designed: pd.DataFrame, mixtures: pd.DataFrame) -> list[dict]:

@@ -138,11 +138,22 @@ def findings(found: dict[str, dict]) -> str:
         told = [f"{n} {shown(e)}" for n, v in parts.items() if (e := found.get(f"ablation.{arm}.{v}.minus_lad"))]
         if told:
             lines.append(f"What leaving a part out does to LAD's Spearman, {label}: {', '.join(told)}.")
-    lines.append(
-        "Mechanism: the raw reward variance within groups over the whole run correlates with LAD "
-        f"{shown(found['lad.group_variance_rho'])}, with base p(1-p) {shown(found['variance.group_variance_rho'])}; "
-        f"given p(1-p), LAD adds {shown(found['lad_given_variance.group_variance_rho'])} (partial)."
-    )
+    for prefix, label in (("", "designed cohorts"), ("mixture.", "mixtures")):
+        if f"{prefix}lad.group_variance_rho" in found:
+            told = [
+                f"{when} LAD {shown(found[f'{prefix}lad.{part}_rho'])}, "
+                f"base p(1-p) {shown(found[f'{prefix}variance.{part}_rho'])}"
+                for when, part in (
+                    ("over the whole run", "group_variance"),
+                    ("in its first eighth", "early_group_variance"),
+                    ("in its last", "late_group_variance"),
+                )
+            ]
+            lines.append(
+                f"Mechanism, {label}: Spearman with the raw reward variance within groups {'; '.join(told)}. Given p(1-p), LAD "
+                f"adds {shown(found[f'{prefix}lad_given_variance.group_variance_rho'])} over the whole run, "
+                f"{shown(found[f'{prefix}lad_given_variance.late_group_variance_rho'])} in the last eighth (partial)."
+            )
     lines.append(f"LAD misplaces most: {_misplaced(found)}.")
     for other in ("random_pool", "bottom_lad"):
         if e := found.get(f"causal.top_lad_minus_{other}"):

@@ -172,18 +172,6 @@ def metric_ranking(entries: pd.DataFrame, *, ceiling: float | None) -> Figure:
     return figure
 
 
-def mechanism(table: pd.DataFrame) -> Figure:
-    """LAD and base p(1-p) against the group variance that GRPO logged; `table` has lad, variance, group_variance, family."""
-    figure, grid = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
-    for axes, (metric, label) in zip(grid, (("lad", "LAD"), ("variance", "base p(1-p), the trivial predictor")), strict=True):
-        for family, group in table.groupby("family", sort=False):
-            axes.scatter(group[metric], group["group_variance"], color=COLOURS[family], label=family, s=28)
-        axes.set(xlabel=label)
-    grid[0].set(ylabel="raw reward variance within groups, whole run")
-    grid[1].legend(frameon=False, fontsize=8)
-    return figure
-
-
 def bars(table: pd.DataFrame, *, label: str) -> Figure:
     """Lift (points) with its interval; `table` has cohort, lift, ci_low, ci_high."""
     figure, axes = plt.subplots(figsize=(6, 3))

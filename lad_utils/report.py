@@ -110,17 +110,19 @@ def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, tot
 
 
 def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
-    """The content of results.json; its commit is that of the code that trained the designed cohorts' runs."""
-    commit = ", ".join(sorted(set(tables["lifts"].loc[tables["lifts"]["arm"] == "main", "commit"])))
+    """The content of results.json; its commits are those of the code that trained the runs."""
+    commits = ", ".join(sorted(set(tables["lifts"]["commit"])))
     entries = all_entries(study, tables)
     found = {e["name"]: e for e in entries}
+    words = {name: write(found) for name, write in WORDS.items()}
+    words["table"] += f"\n\nTrained at commits {commits}."
     return {
         "study": study.study,
-        "commit": commit,
+        "commits": commits,
         "n_cohorts": len(validated(tables["scores"], tables["lifts"], tables["eval_questions"])),
         "n_seeds": len(study.seeds),
         "invalid_runs": sorted({f"{r.run_id}: {r.invalid}" for r in tables["lifts"].itertuples() if r.invalid}),
-        **{name: write(found) for name, write in WORDS.items()},
+        **words,
         "entries": entries,
     }
 
@@ -138,7 +140,7 @@ table {{ border-collapse: collapse; font-size: 0.85rem; display: block; overflow
 th, td {{ padding: 0.25rem 0.6rem; border-bottom: 1px solid #ddd; text-align: left; }}
 </style></head><body>
 <h1>Which task sets are worth GRPO compute?</h1>
-<p>Study <b>{study}</b>, commit {commit}: {n_cohorts} cohorts, {n_seeds} seeds each.
+<p>Study <b>{study}</b>, commits {commits}: {n_cohorts} cohorts, {n_seeds} seeds each.
 Every number comes from <code>results.json</code>, which names the raw file behind it. {invalid}</p>
 {table}
 {parts}
@@ -161,7 +163,9 @@ CAPTIONS = {
     "predicted_mixtures": "Lift predicted for each mixture from the designed cohorts.",
     "problem_shares": "Single problems: what each signal explains of what can be explained.",
     "published_forest": "Rank tests on other people's published runs.",
-    "mechanism": "LAD and base p(1-p) against the raw reward variance that GRPO logged.",
+    "training_predicted": "What GRPO logged while it ran, told by LAD and by base p(1-p).",
+    "mechanism": "LAD and base p(1-p) against the raw reward variance that GRPO logged, early and late.",
+    "learning_curves": "Every cohort's rewards while training, by family.",
     "causal": "Lift of task selections of equal size, trained identically.",
     "fewer_rollouts": "How well fewer rollouts rank the cohorts: adaptive, uniform, and fewer tasks.",
     "faults": "Wrong labels told from rollouts alone.",
@@ -172,7 +176,7 @@ CAPTIONS = {
 
 def page(found: dict, folder: Path) -> str:
     """One self-contained HTML file: the results table, the figures inlined, all entries."""
-    rows = [[c.strip() for c in line.strip("| ").split(" | ")] for line in found["table"].splitlines()]
+    rows = [[c.strip() for c in line.strip("| ").split(" | ")] for line in found["table"].splitlines() if line.startswith("|")]
     table = pd.DataFrame([r for r in rows[2:]], columns=rows[0]).map(lambda c: c.replace("*", "").replace("`", ""))
     figures = []
     for name, caption in CAPTIONS.items():
@@ -187,7 +191,7 @@ def page(found: dict, folder: Path) -> str:
     )
     return PAGE.format(
         study=html.escape(found["study"]),
-        commit=html.escape(found["commit"]),
+        commits=html.escape(found["commits"]),
         n_cohorts=found["n_cohorts"],
         n_seeds=found["n_seeds"],
         invalid=invalid,

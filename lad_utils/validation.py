@@ -6,11 +6,10 @@ Every function here takes raw tables only, so that a test recomputes each number
 import numpy as np
 import pandas as pd
 
-from lad_utils.agreement import partial_spearman_ci
 from lad_utils.baselines import METRICS
 from lad_utils.cohorts import CONTROLS, FAMILY
 from lad_utils.micro import HELD_OUT_PATTERNS
-from lad_utils.stats import lift_ci, spearman_ci
+from lad_utils.stats import lift_ci
 
 PERMUTATIONS = 9999
 DUPLICATES = ("one_problem", "repeat_8", "repeat_32")  # results are shown with and without these
@@ -143,52 +142,6 @@ def score_entries(scores: pd.DataFrame) -> list[dict]:
         entry(f"{row.cohort}.lad", row.value, low=row.ci_low, high=row.ci_high, n=row.n_tasks, source="scores.parquet")
         for row in rows
     ]
-
-
-def run_mechanics(groups: pd.DataFrame, steps: pd.DataFrame, lifts: pd.DataFrame) -> pd.DataFrame:
-    """Seed means of what GRPO logged, one row a cohort of the main arm.
-
-    Raw group variance is the unbiased variance of the G rewards of a group, before any advantage scaling.
-    """
-    p = groups["reward_sum"] / groups["n"]
-    g = groups.assign(group_variance=p * (1 - p) * groups["n"] / (groups["n"] - 1))
-    early = g[g["step"] <= g["step"].max() // 8].groupby("run_id")["group_variance"].mean()
-    table = pd.DataFrame(
-        {
-            "group_variance": g.groupby("run_id")["group_variance"].mean(),
-            "early_group_variance": early,
-            "zero_variance_share": steps.groupby("run_id")["zero_variance_share"].mean(),
-            "grad_norm": steps.groupby("run_id")["grad_norm"].mean(),
-            "entropy_last": steps[steps["step"] > steps["step"].max() * 7 // 8].groupby("run_id")["entropy"].mean(),
-        }
-    )
-    runs = valid(lifts[(lifts["variant"] == "sampled") & (lifts["arm"] == "main")])[["run_id", "cohort"]]
-    return (
-        runs.merge(table, left_on="run_id", right_index=True)
-        .drop(columns="run_id")
-        .groupby("cohort", sort=False)
-        .mean()
-        .reset_index()
-    )
-
-
-def mechanism_entries(table: pd.DataFrame) -> list[dict]:
-    """LAD and the trivial predictor, base p(1-p), against what training logged, and what LAD adds once p(1-p) is known.
-
-    `table`: one row a validated cohort with lad, variance and the columns of run_mechanics.
-    """
-    entries, source = [], "scores.parquet, groups.parquet, steps.parquet"
-    for target in ("early_group_variance", "group_variance", "zero_variance_share", "grad_norm"):
-        for metric in ("lad", "variance"):
-            r = spearman_ci(table[metric], table[target])
-            entries.append(
-                entry(f"{metric}.{target}_rho", r.rho, low=r.low, high=r.high, n=r.n, source=source, reason=r.reason)
-            )
-        p = partial_spearman_ci(table["lad"], table[target], table[["variance"]])
-        args = {"low": p.low, "high": p.high, "n": p.n, "source": source, "reason": p.reason}
-        note = "partial Spearman of LAD given base p(1-p)"
-        entries.append(entry(f"lad_given_variance.{target}_rho", p.rho, note=note, **args))
-    return entries
 
 
 def causal_entries(lifts: pd.DataFrame, questions: pd.DataFrame, scores: pd.DataFrame) -> list[dict]:

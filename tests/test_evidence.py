@@ -141,7 +141,7 @@ def test_costs_recompute_from_logged_tokens(tables):
 def test_every_run_is_there_trained_equally_and_logged_whole(tables):
     runs = tables["lifts"].drop_duplicates("run_id")
     expected = [f"{a}/{c}/seed{s}" for a, c in oracle_jobs(STUDY) for s in arm_recipe(STUDY, a, c)[1]]
-    assert sorted(runs.run_id) == sorted(expected) and len(STUDY.seeds) >= 4 and len(STUDY.mixture_seeds) >= 2
+    assert sorted(runs.run_id) == sorted(expected) and len(STUDY.seeds) >= 6 and len(STUDY.mixture_seeds) >= 2
     per_step = STUDY.grpo_prompts_per_step
     groups = tables["groups"].groupby("run_id")
     steps = runs.set_index("run_id").steps

@@ -6,7 +6,6 @@ import pytest
 
 from lad_utils import costs, validation
 from lad_utils.baselines import majority_is_right
-from lad_utils.stats import spearman_ci
 
 
 def lifts(*rows):
@@ -56,28 +55,6 @@ def test_the_control_is_not_among_the_validated_cohorts():
     pairs = pd.concat([questions(f"main/{n}/seed0", [1, 2, 3], [2, 3, 5]) for n in names])
     scores = pd.DataFrame({"arm": "main", "cohort": names, "metric": "lad", "value": [1.0, 2.0, 3.0]})
     assert validation.validated(scores, table, pairs).cohort.tolist() == ["random", "medium"]
-
-
-def test_group_variance_is_the_unbiased_raw_one():
-    table = lifts(("main", "random", 0, 0.1, ""))
-    groups = pd.DataFrame({"run_id": "main/random/seed0", "step": [1, 1, 8, 8], "n": 8, "reward_sum": [4, 0, 2, 8]})
-    steps = pd.DataFrame(
-        {"run_id": "main/random/seed0", "step": [1, 8], "zero_variance_share": 0.5, "grad_norm": 1.0, "entropy": 0.3}
-    )
-    found = validation.run_mechanics(groups, steps, table).iloc[0]
-    assert found.group_variance == pytest.approx((2 / 7 + 0 + (12 / 64) * 8 / 7 + 0) / 4)
-    assert found.early_group_variance == pytest.approx((2 / 7) / 2) and found.zero_variance_share == 0.5
-
-
-def test_what_lad_adds_is_nothing_when_the_target_is_base_variance_itself():
-    rng = np.random.default_rng(0)
-    variance = rng.uniform(size=19)
-    table = pd.DataFrame({"lad": variance + rng.normal(0, 0.2, 19), "variance": variance})
-    noisy = variance + rng.normal(0, 0.05, 19)
-    names = ("early_group_variance", "group_variance", "zero_variance_share", "grad_norm")
-    found = {e["name"]: e["value"] for e in validation.mechanism_entries(table.assign(**{n: noisy for n in names}))}
-    assert found["variance.group_variance_rho"] > 0.9 and abs(found["lad_given_variance.group_variance_rho"]) < 0.45
-    assert found["lad.group_variance_rho"] == pytest.approx(spearman_ci(table.lad, noisy).rho)
 
 
 def test_selections_are_compared_question_by_question_in_the_order_named():
