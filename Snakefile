@@ -19,7 +19,7 @@ STUDY = load_study(config.get("study", "smoke"))
 OUT = study_dir(STUDY).resolve()
 ORACLE = [f"runs/{arm}/{cohort}/run.json" for arm, cohort in oracle_jobs(STUDY)]
 LARGER = ["larger/model.safetensors"] if STUDY.larger_model else []
-CAUSAL = ["causal.json"] if STUDY.causal_cohorts else []
+CAUSAL = ["causal.json"] if STUDY.selections else []
 
 
 # Paths below are relative to the study's folder; snakemake keeps its own records there, too, one set a study.
@@ -27,7 +27,7 @@ workdir: str(OUT)
 
 
 wildcard_constraints:
-    arm="main|short|causal|size|mixture",
+    arm="main|short|causal|selection|size|mixture",
     cohort="[^/]+",
 
 
@@ -260,6 +260,7 @@ rule mechanism:
 rule causal:
     input:
         rules.loco.output,
+        rules.problems.output,
         notebook=notebook("causal"),
         params=STUDY_FILE,
     output:

@@ -26,24 +26,34 @@ BANDS = {
 MATCHED = (0.31, 0.69)  # screened pass rate of the shape and diversity families
 LABELS_RANGE = (0.22, 0.91)  # of the tasks whose labels are corrupted and of their clean twin: mostly solvable
 
-FAMILY = {name: "difficulty" for name in BANDS} | {
-    "bimodal": "shape",
-    "unimodal": "shape",
-    "one_problem": "diversity",
-    "repeat_8": "diversity",
-    "repeat_32": "diversity",
-    "max_diverse": "diversity",
-    "labels_wrong_30": "labels",
-    "labels_wrong_60": "labels",
-    "clean_twin": "labels",
-    "broken_verifier": "verifier",
-    "guessable": "adversarial",
-    "domain_shift": "domain",
-    "random": "random",
-    "top_lad": "selection",
-    "random_pool": "selection",
-    "bottom_lad": "selection",
-}
+FAMILY = (
+    {name: "difficulty" for name in BANDS}
+    | {
+        "bimodal": "shape",
+        "unimodal": "shape",
+        "one_problem": "diversity",
+        "repeat_8": "diversity",
+        "repeat_32": "diversity",
+        "max_diverse": "diversity",
+        "labels_wrong_30": "labels",
+        "labels_wrong_60": "labels",
+        "clean_twin": "labels",
+        "broken_verifier": "verifier",
+        "guessable": "adversarial",
+        "domain_shift": "domain",
+        "random": "random",
+        "top_lad": "selection",
+        "random_pool": "selection",
+        "bottom_lad": "selection",
+        "random_mixed": "selection",
+        "top_variance": "selection",
+        "hardest": "selection",
+        "easiest": "selection",
+        "most_diverse": "selection",
+    }
+    | {f"decile_{i}": "selection" for i in range(1, 11)}
+)
+COMPARED = ("top_lad", "top_variance", "random_mixed", "random_pool", "bottom_lad")  # selections that get every causal seed
 # Scarce and unbiased draws first: each family is drawn from what the ones before it left.
 DRAWING_ORDER = ("random", "verifier", "difficulty", "shape", "labels", "diversity", "adversarial", "domain", "selection")
 CONTROLS = ("clean_twin",)  # trained and shown, but not among the 19 that statistics run over
@@ -176,7 +186,7 @@ def cohort_rows(name: str, task_ids, answers, *, arm: str, family: str, verifier
 
 def score_split(arm: str) -> str:
     """The split of the rollouts that score an arm: what was added beside the first two arms has rollouts of its own."""
-    return "score" if arm in ("main", "causal") else "extra"
+    return {"main": "score", "causal": "score", "selection": "selection"}.get(arm, "extra")
 
 
 def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embeddings) -> tuple[pd.DataFrame, bool]:
@@ -204,13 +214,29 @@ def _members(name: str, pool: pd.DataFrame, n: int, *, world_seed: int, embeddin
         return micro.same_answer_tasks(n, world_seed=world_seed, prefix=name), True
     if name == "domain_shift":
         return micro.make_tasks(n, split="pool", world_seed=world_seed, domain="number", same_level=0, prefix=name), True
-    if name in ("top_lad", "bottom_lad"):
-        energies = unbiased_energy(pool["correct"], pool["k"])
-        sign = 1 if name == "top_lad" else -1
+    if name in ("top_lad", "bottom_lad", "top_variance"):
+        energies = unbiased_energy(pool["correct"], pool["k"], 0 if name == "top_variance" else 1)
+        sign = -1 if name == "bottom_lad" else 1
         return pool.iloc[greedy_lad(energies, embeddings, n, sign=sign, rng=rng)], False
+    if name == "most_diverse":
+        return pool.iloc[most_diverse(embeddings, n)], False
+    if name in ("hardest", "easiest"):
+        shuffled = pool.iloc[rng.permutation(len(pool))]
+        return shuffled.sort_values("pass_rate", ascending=name == "hardest", kind="stable").head(n), False
+    if name == "random_mixed":
+        pool = pool[(pool["correct"] > 0) & (pool["correct"] < pool["k"])]
+    if name.startswith("decile_"):
+        pool = _decile(pool, int(name.removeprefix("decile_")), rng=_rng(world_seed, "decile_1"))
     if len(pool) < n:
         raise CohortError(f"cohort {name!r}: the pool holds {len(pool)} tasks, {n} are needed")
     return pool.iloc[rng.permutation(len(pool))[:n]], False
+
+
+def _decile(pool: pd.DataFrame, which: int, *, rng: np.random.Generator) -> pd.DataFrame:
+    """The tasks of decile 1 (lowest) to 10 of screened energy p(1-p)^2; ties, of which there are many, are cut at random."""
+    shuffled = pool.iloc[rng.permutation(len(pool))]
+    order = np.argsort(unbiased_energy(shuffled["correct"], shuffled["k"]), kind="stable")
+    return shuffled.iloc[np.array_split(order, 10)[which - 1]]
 
 
 def describe(cohorts: pd.DataFrame, pool: pd.DataFrame, tasks: pd.DataFrame) -> pd.DataFrame:

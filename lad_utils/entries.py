@@ -24,10 +24,10 @@ from lad_utils.problems import Problems, study_problems, subsets
 from lad_utils.published import published_entries
 from lad_utils.reliability import PUBLISHED_LIFTS, fewer_entries, signed_entries, size_entries, transfer_entries, zero_entries
 from lad_utils.runs import REFERENCE, read_table
+from lad_utils.selection import selection_entries
 from lad_utils.validation import (
     DUPLICATES,
     NOISY,
-    causal_entries,
     entry,
     lift_entries,
     score_entries,
@@ -48,8 +48,8 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     entries += ablation_entries(tables["ablations"], lifts, questions)
     entries += problem_level_entries(study, tables) + published_entries(pd.read_csv(PUBLISHED_LIFTS))
     entries += training_entries(tables)
-    if study.causal_cohorts:
-        entries += causal_entries(lifts, questions, scores)
+    if study.selections:
+        entries += selection_entries(lifts, questions, scores, tables["problem_counts"])
     entries += cost_entries(tables["costs"])
     return entries + reliability_entries(study, tables)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lad_utils.cohorts import VERIFIERS
+from lad_utils.cohorts import COMPARED, VERIFIERS
 from lad_utils.params import Study
 from lad_utils.progress import oracle_jobs
 from lad_utils.rollouts import load_model, sampler_of, transformers_engine
@@ -17,7 +17,7 @@ from lad_utils.size import size_of
 from lad_utils.stats import lift_ci
 from lad_utils.verifier import completion_text, verify
 
-VARIANTS = ("sampled", "greedy")
+VARIANTS = ("sampled", "greedy", "shifted")  # the last: sampled, on the questions of another domain
 # What a run depends on, besides the weights it starts from, its cohort, the questions and its seed.
 SHAPING = {
     "world_seed",
@@ -231,13 +231,15 @@ def run(
     seed: int,
     folder: Path,
     fresh: pd.DataFrame,
+    shifted: pd.DataFrame,
 ) -> dict:
     """Train and evaluate one (arm, cohort, seed); files go to `folder`, run.json last.
 
     `fresh` are further questions, which no lift counts: their right answers go to `fresh_questions` where there are any.
+    `shifted` are questions of another domain, whose lift is one of its own; `base` holds what the base model answered.
     A finished run is read, not repeated, unless parameters, base model, cohort or questions differ from those it was made with.
     """
-    done, recipe = Path(folder) / "run.json", run_recipe(study, cohort, questions)
+    done, recipe = Path(folder) / "run.json", run_recipe(study, cohort, pd.concat([questions, shifted]))
     if done.is_file() and (summary := json.loads(done.read_text()))["recipe"] == recipe:
         return summary
     done.unlink(missing_ok=True)
@@ -248,11 +250,16 @@ def run(
     groups, steps, config = train(study, cohort, seed=trained_with, folder=Path(folder), model=model, tokenizer=tokenizer)
     trained = time.monotonic()
     engine = transformers_engine(model.eval(), tokenizer, sampler_of(study))
-    after = {v: evaluate(engine, questions, k=study.k_eval, seed=trained_with + 1, greedy=v == "greedy") for v in VARIANTS}
+    after = {
+        v: evaluate(engine, questions, k=study.k_eval, seed=trained_with + 1, greedy=v == "greedy")
+        for v in ("sampled", "greedy")
+    }
+    if len(shifted):
+        after["shifted"] = evaluate(engine, shifted, k=study.k_eval, seed=trained_with + 3)
     if len(fresh):
         again = evaluate(engine, fresh, k=study.k_eval, seed=trained_with + 2)
         write_table(Path(folder) / "fresh_questions.parquet", again.drop(columns="tokens").assign(run_id=run_id))
-    pairs = pd.concat([pair(base[v], after[v], run_id=run_id, variant=v) for v in VARIANTS], ignore_index=True)
+    pairs = pd.concat([pair(base[v], after[v], run_id=run_id, variant=v) for v in after], ignore_index=True)
     for table_name, table in (("groups", groups), ("steps", steps), ("eval_questions", pairs)):
         write_table(Path(folder) / f"{table_name}.parquet", table.assign(run_id=run_id))
     write_params(
@@ -284,12 +291,14 @@ def lift_table(runs: list[dict], pairs: pd.DataFrame, *, k_eval: int) -> pd.Data
     for record in runs:
         for variant in VARIANTS:
             p = pairs[(pairs["run_id"] == record["run_id"]) & (pairs["variant"] == variant)]
+            if p.empty:  # not asked
+                continue
             found = lift_ci(p["c_before"], p["n_before"], p["c_after"], p["n_after"])
             rows.append(
                 {name: record[name] for name in ("arm", "cohort", "seed")}
                 | {"variant": variant, "acc_before": found.before, "acc_after": found.after, "lift": found.lift}
                 | {"ci_low": found.low, "ci_high": found.high, "n_questions": found.n}
-                | {"k_eval": k_eval if variant == "sampled" else 1}
+                | {"k_eval": 1 if variant == "greedy" else k_eval}
                 | {
                     name: record[name]
                     for name in ("steps", "tokens", "eval_tokens", "seconds", "train_seconds", "run_id", "invalid", "commit")
@@ -304,8 +313,9 @@ def arm_recipe(study: Study, arm: str, cohort: str) -> tuple[Study, list[int]]:
         return study.model_copy(update={"grpo_steps": size_of(cohort).steps}), [0]
     if arm == "short":
         return study.model_copy(update={"grpo_steps": study.short_steps}), [0]
-    seeds = {"main": study.seeds, "causal": study.causal_seeds, "mixture": study.mixture_seeds}
-    return study, seeds[arm]
+    if arm in ("causal", "selection"):
+        return study, study.causal_seeds if cohort in COMPARED else study.causal_seeds[:2]
+    return study, {"main": study.seeds, "mixture": study.mixture_seeds}[arm]
 
 
 def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:

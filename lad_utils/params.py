@@ -49,7 +49,8 @@ class Study(BaseModel):
     k_screen: Annotated[int, Field(ge=4)]
     cohort_size: Annotated[int, Field(ge=8)]
     cohorts: Annotated[list[str], Field(min_length=3)]
-    causal_cohorts: list[str]
+    causal_cohorts: list[str]  # selections from the whole pool that share the rollouts of the designed cohorts
+    selection_cohorts: list[str]  # further selections, with rollouts of their own
     mixtures: Annotated[int, Field(ge=0, le=99)]  # Dirichlet mixtures, scored beside the designed cohorts
     # the sampler contract
     prompt_template: Annotated[str, Field(pattern=r"\{prompt\}")]
@@ -65,6 +66,7 @@ class Study(BaseModel):
     n_fresh: Annotated[
         int, Field(ge=0)
     ]  # further questions, drawn after these, on which problem-level findings are tried again
+    n_shift: Annotated[int, Field(ge=0)]  # questions of the shifted domain, asked of what was trained on a selection
     k_draws: Positive  # rollouts of each question in each of three independent base draws
     cool_temperatures: list[Annotated[float, Field(gt=0, le=2)]]  # at which the base takes the evaluation, untrained
     other_study: str  # a published study on another base model and the same questions; empty for none
@@ -75,7 +77,7 @@ class Study(BaseModel):
     k_eval: Positive
     # GRPO
     seeds: Annotated[list[int], Field(min_length=1)]
-    causal_seeds: list[int]
+    causal_seeds: list[int]  # of the selections that are compared; the others take the first two
     mixture_seeds: list[int]  # of the mixtures; empty where these are scored, but not trained
     size_draws: Annotated[int, Field(ge=0)]  # how often the arm that varies distinct tasks and steps is drawn; 0 for none
     size_distinct: list[Positive]
@@ -124,14 +126,19 @@ class Study(BaseModel):
             )
         from lad_utils.cohorts import FAMILY
 
-        unknown = [n for n in [*self.cohorts, *self.causal_cohorts] if n not in FAMILY]
+        unknown = [n for n in [*self.cohorts, *self.selections] if n not in FAMILY]
         if unknown:
             raise ValueError(f"cohorts: {unknown[0]!r} is unknown; cohorts: {', '.join(FAMILY)}")
-        for name in ("cohorts", "causal_cohorts", "seeds", "causal_seeds", "mixture_seeds", "size_distinct", "size_steps"):
+        for name in ("cohorts", "selections", "seeds", "causal_seeds", "mixture_seeds", "size_distinct", "size_steps"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name} lists the same entry twice: {values}")
         return self
+
+    @property
+    def selections(self) -> list[str]:
+        """Cohorts of the arms `causal` and `selection`."""
+        return [*self.causal_cohorts, *self.selection_cohorts]
 
 
 def check(values: dict, *, where: str) -> Study:

@@ -172,16 +172,6 @@ def metric_ranking(entries: pd.DataFrame, *, ceiling: float | None) -> Figure:
     return figure
 
 
-def bars(table: pd.DataFrame, *, label: str) -> Figure:
-    """Lift (points) with its interval; `table` has cohort, lift, ci_low, ci_high."""
-    figure, axes = plt.subplots(figsize=(6, 3))
-    errors = 100 * np.maximum([table["lift"] - table["ci_low"], table["ci_high"] - table["lift"]], 0)
-    axes.bar(table["cohort"], 100 * table["lift"], yerr=errors, capsize=4, color=COLOURS["difficulty"], width=0.55)
-    axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set(ylabel=label)
-    return figure
-
-
 def zero_kinds(zeros: pd.DataFrame) -> Figure:
     """How many tasks have no strict success, by kind and budget, and the share that further rollouts solved.
 

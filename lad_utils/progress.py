@@ -49,7 +49,7 @@ NEEDS = {
     "failures": ["loco", "problems"],
     "prediction": ["loco"],
     "mechanism": ["loco"],
-    "causal": ["loco"],
+    "causal": ["loco", "problems"],
     "fewer": ["scoring"],
     "faults": ["loco"],
     "tasks": ["faults"],
@@ -76,7 +76,12 @@ NEEDS = {
 
 def oracle_jobs(study: Study) -> list[tuple[str, str]]:
     """(arm, cohort) of every training job of a study; a job trains all seeds of its cohort."""
-    arms = {"main": study.cohorts, "causal": study.causal_cohorts, "size": size_cohort_names(study)}
+    arms = {
+        "main": study.cohorts,
+        "causal": study.causal_cohorts,
+        "selection": study.selection_cohorts,
+        "size": size_cohort_names(study),
+    }
     arms["short"] = study.cohorts if study.short_steps else []
     arms["mixture"] = mixture_names(study.mixtures) if study.mixture_seeds else []
     return [(arm, cohort) for arm, cohorts in arms.items() for cohort in cohorts]
@@ -89,7 +94,7 @@ def count_jobs(study: Study, *, until: str = "report") -> Counter:
         rule = queued.pop()
         wanted.add(rule)
         queued += NEEDS[rule]
-    if not study.causal_cohorts:
+    if not study.selections:
         wanted.discard("causal")
     return Counter({rule: len(oracle_jobs(study)) if rule == "oracle" else 1 for rule in NOTEBOOKS if rule in wanted})
 

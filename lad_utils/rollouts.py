@@ -21,7 +21,7 @@ from lad_utils.params import REPOSITORY, Study
 from lad_utils.runs import base_digest, base_folder, read_table, write_table
 
 SPLITS = {"screen": 1, "score": 2, "eval": 3, "eval_greedy": 4, "target": 5, "extra": 6, "zeros": 7, "tight": 8}
-SPLITS |= {"draw_1": 9, "draw_2": 10, "draw_3": 11, "cool": 12}
+SPLITS |= {"draw_1": 9, "draw_2": 10, "draw_3": 11, "cool": 12, "selection": 13, "shift": 14}
 COMPLETIONS_PER_BATCH = 256
 Engine = Callable[..., pd.DataFrame]
 

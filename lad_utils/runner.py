@@ -198,7 +198,7 @@ def run(name: str, *, cores: int, until: str) -> int:
             raise ParamsError(f"{name}.yaml: key 'study': expected {name!r}, the file's name, found {study.study!r}")
         jobs = count_jobs(study, until=until)
         if until not in jobs:
-            raise ParamsError(f"study {name!r} has no causal_cohorts, so no rule {until!r}; rules: {', '.join(jobs)}")
+            raise ParamsError(f"study {name!r} has no selections, so no rule {until!r}; rules: {', '.join(jobs)}")
         absent = [f"{NOTEBOOKS[r]}.ipynb" for r in jobs if not (REPOSITORY / f"notebooks/{NOTEBOOKS[r]}.ipynb").is_file()]
         if absent:
             raise ParamsError(f"study {name!r}: not found in notebooks/: {', '.join(absent)}")

@@ -142,28 +142,3 @@ def score_entries(scores: pd.DataFrame) -> list[dict]:
         entry(f"{row.cohort}.lad", row.value, low=row.ci_low, high=row.ci_high, n=row.n_tasks, source="scores.parquet")
         for row in rows
     ]
-
-
-def causal_entries(lifts: pd.DataFrame, questions: pd.DataFrame, scores: pd.DataFrame) -> list[dict]:
-    """Lift and fresh LAD of each selection, and paired differences of accuracy after training, over the shared questions."""
-    entries, arm = [], lifts[(lifts["arm"] == "causal") & (lifts["variant"] == "sampled")]
-    source, runs = "eval_questions.parquet", {}
-    for row in cohort_lifts(lifts, questions, arm="causal").itertuples():
-        runs[row.cohort] = valid(arm[arm["cohort"] == row.cohort])["run_id"].tolist()
-        args = {"low": row.ci_low, "high": row.ci_high, "n": row.n, "source": source, "reason": row.reason}
-        entries.append(entry(f"causal.{row.cohort}.lift", row.lift, note=f"{row.n_seeds} seeds", **args))
-        score = scores[(scores["arm"] == "causal") & (scores["cohort"] == row.cohort) & (scores["metric"] == "lad")].iloc[0]
-        args = {"low": score["ci_low"], "high": score["ci_high"], "n": score["n_tasks"], "source": "scores.parquet"}
-        entries.append(entry(f"causal.{row.cohort}.lad", score["value"], note="fresh rollouts", **args))
-    for a, b in (("top_lad", "random_pool"), ("top_lad", "bottom_lad"), ("random_pool", "bottom_lad")):
-        if runs.get(a) and runs.get(b):
-            x, y = (question_sums(questions, runs[name]) for name in (a, b))
-            d = lift_ci(y["c_after"], y["n_after"], x["c_after"], x["n_after"])
-            low, high = widened(d, seed_variance(arm) * (1 / len(runs[a]) + 1 / len(runs[b])))
-            note = f"accuracy after training, paired by question; {len(runs[a])} and {len(runs[b])} seeds"
-            args = {"low": low, "high": high, "n": d.n, "source": source, "reason": d.reason, "note": note}
-            entries.append(entry(f"causal.{a}_minus_{b}", d.lift, **args))
-        elif a in runs and b in runs:
-            reason = "one of the two has no valid run"
-            entries.append(entry(f"causal.{a}_minus_{b}", np.nan, n=0, source=source, reason=reason))
-    return entries

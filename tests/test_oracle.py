@@ -102,7 +102,12 @@ def test_an_invalid_run_stays_in_the_lifts_with_its_reason():
         "commit": "abc",
     }
     lifts = oracle.lift_table([fields | {"run_id": "r", "invalid": "why"}], pairs, k_eval=8)
-    assert lifts.invalid.tolist() == ["why", "why"] and lifts.lift.tolist() == pytest.approx([4 / 32] * 2)
+    assert lifts.invalid.tolist() == ["why"] * 3 and lifts.lift.tolist() == pytest.approx([4 / 32] * 3)
+    asked = pairs[pairs.variant != "shifted"]  # only selections are asked the questions of another domain
+    assert oracle.lift_table([fields | {"run_id": "r", "invalid": ""}], asked, k_eval=8).variant.tolist() == [
+        "sampled",
+        "greedy",
+    ]
 
 
 def test_runs_are_seeded_apart_and_alike_every_time():

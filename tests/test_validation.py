@@ -57,27 +57,6 @@ def test_the_control_is_not_among_the_validated_cohorts():
     assert validation.validated(scores, table, pairs).cohort.tolist() == ["random", "medium"]
 
 
-def test_selections_are_compared_question_by_question_in_the_order_named():
-    table = lifts(("causal", "top_lad", 0, 0.3, ""), ("causal", "bottom_lad", 0, 0.1, ""))
-    pairs = pd.concat(
-        [questions("causal/top_lad/seed0", [0, 2, 4], [4, 6, 6]), questions("causal/bottom_lad/seed0", [0, 2, 4], [2, 2, 5])]
-    )
-    scores = pd.DataFrame(
-        {
-            "arm": "causal",
-            "cohort": ["top_lad", "bottom_lad"],
-            "metric": "lad",
-            "value": 0.1,
-            "ci_low": 0.05,
-            "ci_high": 0.2,
-            "n_tasks": 3,
-        }
-    )
-    found = {e["name"]: e for e in validation.causal_entries(table, pairs, scores)}
-    assert found["causal.top_lad_minus_bottom_lad"]["value"] == pytest.approx((2 + 4 + 1) / 24)
-    assert "causal.top_lad_minus_random_pool" not in found
-
-
 @pytest.mark.parametrize(
     ("parsed", "rewards", "expected"),
     [
