@@ -87,6 +87,32 @@ def _misplaced(found: dict[str, dict], n: int = 4) -> str:
     return ", ".join(placed) + f", of {len(names)}"
 
 
+def _selection_lines(found: dict[str, dict]) -> list[str]:
+    """Training on top-LAD against other selections, by everything that was measured of them, and the dose-response."""
+    lines = []
+    for measure, label in (
+        ("", "accuracy after training"),
+        (".shifted_lift", "accuracy on another domain"),
+        (".mastered_lift", "accuracy on questions that the base had mastered"),
+    ):
+        names = [n.removeprefix("causal.top_lad_minus_") for n in found if n.startswith("causal.top_lad_minus_")]
+        others = [n for n in names if "." not in n and f"causal.top_lad_minus_{n}{measure}" in found]
+        told = [
+            f"{n.replace('_lad', '-LAD').replace('_', ' ')} {points(e)} ({e['note'].split('; ')[1]})"
+            for n in others
+            if (e := found[f"causal.top_lad_minus_{n}{measure}"])["value"] is not None
+        ]
+        if told:
+            lines.append(f"Selection, {label}, paired by question, top-LAD less {'; '.join(told)}.")
+    if e := found.get("causal.dose.decile_rho"):
+        lad, best = (shown(found[f"causal.dose.{name}"], digits) for name, digits in (("lad_rho", 2), ("best_decile", 0)))
+        lines.append(
+            f"Dose and response, {e['n']} deciles of per-task energy, all tasks distinct: Spearman of decile and lift "
+            f"{shown(e)}, of LAD and lift {lad}; most in decile {best}."
+        )
+    return lines
+
+
 def findings(found: dict[str, dict]) -> str:
     """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
     once = [m for m in RANKED if m != "headroom"]  # the same ranking as mean pass rate, reversed
@@ -155,10 +181,7 @@ def findings(found: dict[str, dict]) -> str:
                 f"{shown(found[f'{prefix}lad_given_variance.late_group_variance_rho'])} in the last eighth (partial)."
             )
     lines.append(f"LAD misplaces most: {_misplaced(found)}.")
-    for other in ("random_pool", "bottom_lad"):
-        if e := found.get(f"causal.top_lad_minus_{other}"):
-            name = other.replace("_lad", "-LAD").replace("_", " ")
-            lines.append(f"Selection: top-LAD minus {name}, {points(e)} ({e['note']}).")
+    lines += _selection_lines(found)
     ratio = found["cost.training_over_scoring"]["value"]
     lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
     return "\n".join(f"* {line}" for line in lines)
