@@ -45,13 +45,14 @@ def study_costs(
     evaluation = totals[totals["split"].isin(["eval", "eval_greedy"])]
     n = {"n_parameters": n_parameters, "kind": "stage"}
     rows.append(training_cost(groups, seconds=float(runs["train_seconds"].sum()), name="training", **n))
-    after, prompts = int(runs["eval_tokens"].sum()), int(evaluation["prompt_tokens"].sum()) * len(runs)
+    asked_more = totals.loc[totals["split"] == "shift", "prompt_tokens"].sum() * (lifts["variant"] == "shifted").sum()
+    after, prompts = int(runs["eval_tokens"].sum()), int(evaluation["prompt_tokens"].sum() * len(runs) + asked_more)
     seconds = float((runs["seconds"] - runs["train_seconds"]).sum())
     rows.append(_row(**n, name="evaluation_after", generated=after, forward=after + prompts, backward=0, seconds=seconds))
     main = cohorts[cohorts["arm"] == "main"].drop_duplicates(["cohort", "task_id"])
     scored = main.merge(totals[totals["split"] == "score"], on="task_id")
     mean_score = rollout_cost(scored, name="score_a_cohort", **n)
-    alike = runs[~runs["arm"].isin(["size", "short"])]  # these two have steps of their own
+    alike = runs[runs["arm"].isin(["main", "mixture"])]  # the others have steps or questions of their own
     trained = training_cost(
         groups[groups["run_id"].isin(alike["run_id"])],
         seconds=float(alike["seconds"].sum()),

@@ -92,7 +92,7 @@ def test_lifts_recompute_from_counts_by_question(tables):
     questions = tables["eval_questions"]
     for row in tables["lifts"].itertuples():
         q = questions[(questions.run_id == row.run_id) & (questions.variant == row.variant)]
-        assert len(q) == row.n_questions == STUDY.n_eval
+        assert len(q) == row.n_questions == (STUDY.n_shift if row.variant == "shifted" else STUDY.n_eval)
         before, after = (q.c_before / q.n_before).mean(), (q.c_after / q.n_after).mean()
         assert (row.acc_before, row.acc_after, row.lift) == pytest.approx((before, after, after - before))
 
@@ -126,6 +126,22 @@ def test_the_headline_correlation_follows_from_first_principles(tables, votes):
     found = spearmanr([lad[n] for n in sorted(lad)], [lift[n] for n in sorted(lad)]).statistic
     assert found == pytest.approx(ENTRIES["lad.rho"]["value"], abs=1e-9)
     assert ENTRIES["lad.rho"]["n"] == len(lad) == 19
+
+
+def test_what_a_selection_gives_and_loses_follows_from_counts(tables):
+    questions, counts = tables["eval_questions"], tables["problem_counts"]
+    first = counts[(counts.draw == 1) & (counts.split == "eval")]
+    mastered = set(first.task_id[first.c / first.n >= 0.9])
+    rates = questions.assign(after=questions.c_after / questions.n_after, before=questions.c_before / questions.n_before)
+    rates["cohort"] = rates.run_id.str.split("/").str[1]
+    for variant, suffix in (("sampled", ""), ("shifted", ".shifted_lift")):
+        after = rates[rates.variant == variant].groupby("cohort").after.mean()
+        for other in ("random_pool", "top_variance", "bottom_lad", "hardest"):
+            found = ENTRIES[f"causal.top_lad_minus_{other}{suffix}"]["value"]
+            assert found == pytest.approx(after["top_lad"] - after[other], abs=1e-9)
+    kept = rates[(rates.variant == "sampled") & rates.task_id.isin(mastered) & (rates.cohort == "top_lad")]
+    assert ENTRIES["causal.top_lad.mastered_lift"]["value"] == pytest.approx((kept.after - kept.before).mean(), abs=1e-9)
+    assert ENTRIES["causal.top_lad.mastered_lift"]["n"] == len(mastered)
 
 
 def test_costs_recompute_from_logged_tokens(tables):
