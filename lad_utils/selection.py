@@ -15,7 +15,7 @@ MEASURES = {
     "lift": "lift on the held-out questions",
     "greedy_lift": "greedy lift on them",
     "shifted_lift": "lift on another domain",
-    "mastered_lift": "change on questions that the base had mastered",
+    "mastered_lift": "change on mastered questions",
 }
 
 
