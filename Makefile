@@ -13,6 +13,8 @@ INSTALLING := $(VENV)/.lad-installing
 TEST := outputs/.test
 CODE := $(shell cat lad_utils/*.py params/smoke.yaml notebooks/*.ipynb Snakefile 2>/dev/null | cksum | cut -d' ' -f1)
 SANITIZE := $(patsubst %,--nbval-sanitize-with %,$(wildcard tests/nbval-sanitize.cfg))
+# A worker a core, a file of tests on one of them, so that what a file's tests share is made once.
+PARALLEL := -n $(CORES) --dist loadfile
 JUPYTER := JUPYTER_PREFER_ENV_PATH=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
@@ -45,7 +47,7 @@ study: $(STAMP) ## run a study's notebooks, or what is left of it (STUDY=micro C
 	@$(BIN)/python -m lad_utils.runner $(STUDY) --cores $(CORES)
 
 test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@$(BIN)/python -m pytest -q -m "not slow" $(PARALLEL)
 	@[ "$$(cat $(TEST)/code 2>/dev/null)" = "$(CODE)" ] || rm -rf $(TEST)
 	@mkdir -p $(TEST) && echo "$(CODE)" > $(TEST)/code
 	@LAD_OUTPUTS="$(CURDIR)/$(TEST)/study" $(BIN)/python -m lad_utils.runner smoke --cores $(CORES)
@@ -55,7 +57,7 @@ test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
 	  --nbval-lax --nbval-current-env --nbval-cell-timeout 600 $(SANITIZE) notebooks
 
 test-slow: $(STAMP) ## the tests that train, kill and restart things
-	@$(BIN)/python -m pytest -q -m slow
+	@$(BIN)/python -m pytest -q -m slow $(PARALLEL)
 
 lab: $(STAMP) ## open the notebooks in JupyterLab, on the smoke study's files (made first, some five minutes)
 	@$(BIN)/python -m lad_utils.runner smoke --cores $(CORES)
