@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lad_utils import selection, selection_plots
-from lad_utils.cohorts import COMPARED, build_cohorts
+from lad_utils.cohorts import COMPARED, build_cohorts, score_split
 from lad_utils.energy import unbiased_energy
 from lad_utils.oracle import arm_recipe
 from lad_utils.params import load_study
@@ -143,6 +143,10 @@ def test_compared_selections_get_every_seed_and_the_others_two():
     assert {c: len(arm_recipe(study, "selection", c)[1]) for c in study.selection_cohorts} == {
         c: 6 if c in COMPARED else 2 for c in study.selection_cohorts
     }
+
+
+def test_selections_are_scored_by_rollouts_of_their_own_so_that_other_scores_stay_as_they_were():
+    assert score_split("selection") not in {score_split(arm) for arm in ("main", "causal", "mixture", "size")}
 
 
 def test_figures_show_each_selection_once_and_deciles_apart():
