@@ -57,7 +57,7 @@ test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
 	  --nbval-lax --nbval-current-env --nbval-cell-timeout 600 $(SANITIZE) notebooks
 
 test-slow: $(STAMP) ## the tests that train, kill and restart things
-	@$(BIN)/python -m pytest -q -m slow $(PARALLEL)
+	@$(BIN)/python -m pytest -q -m slow
 
 lab: $(STAMP) ## open the notebooks in JupyterLab, on the smoke study's files (made first, some five minutes)
 	@$(BIN)/python -m lad_utils.runner smoke --cores $(CORES)
