@@ -59,7 +59,7 @@ test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
 test-slow: $(STAMP) ## the tests that train, kill and restart things
 	@$(BIN)/python -m pytest -q -m slow
 
-lab: $(STAMP) ## open the notebooks in JupyterLab, on the smoke study's files (made first, some five minutes)
+lab: $(STAMP) ## open the notebooks in JupyterLab, on the smoke study's files (made first, five to six minutes)
 	@$(BIN)/python -m lad_utils.runner smoke --cores $(CORES)
 	@$(JUPYTER) $(BIN)/python -m jupyterlab --notebook-dir=. notebooks
 

@@ -89,13 +89,12 @@ def _misplaced(found: dict[str, dict], n: int = 4) -> str:
 
 def _selection_lines(found: dict[str, dict]) -> list[str]:
     """Training on top-LAD against other selections, by everything that was measured of them, and the dose-response."""
-    lines = []
+    lines, names = [], [n.removeprefix("causal.top_lad_minus_") for n in found if n.startswith("causal.top_lad_minus_")]
     for measure, label in (
         ("", "accuracy after training"),
         (".shifted_lift", "accuracy on another domain"),
         (".mastered_lift", "accuracy on questions that the base had mastered"),
     ):
-        names = [n.removeprefix("causal.top_lad_minus_") for n in found if n.startswith("causal.top_lad_minus_")]
         others = [n for n in names if "." not in n and f"causal.top_lad_minus_{n}{measure}" in found]
         told = [
             f"{n.replace('_lad', '-LAD').replace('_', ' ')} {points(e)} ({e['note'].split('; ')[1]})"

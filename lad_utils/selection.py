@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from lad_utils.cohorts import COMPARED
 from lad_utils.stats import lift_ci, spearman_ci
 from lad_utils.validation import cohort_lifts, entry, lifts_over, question_sums, seed_variance, valid, widened
 
@@ -109,9 +108,3 @@ def _dose_entries(table: pd.DataFrame, lad: pd.DataFrame) -> Iterator[dict]:
     reason = "" if best is not None else "no valid run"
     value = np.nan if best is None else place[best]
     yield entry("causal.dose.best_decile", value, n=len(dose), source=source, reason=reason, note="10 is the highest energy")
-
-
-def compared(names) -> list[str]:
-    """The selections that were trained with every seed first, in a fixed order, then the others; deciles left out."""
-    rest = [n for n in names if n not in COMPARED and not n.startswith("decile_")]
-    return [n for n in COMPARED if n in set(names)] + rest

@@ -5,10 +5,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lad_utils.cohorts import COMPARED
 from lad_utils.plots import COLOURS
-from lad_utils.selection import MEASURES, compared
+from lad_utils.selection import MEASURES
 
 LAD, OTHER = COLOURS["diversity"], COLOURS["difficulty"]
+
+
+def compared(names) -> list[str]:
+    """The selections that were trained with every seed first, in a fixed order, then the others; deciles left out."""
+    rest = [n for n in names if n not in COMPARED and not n.startswith("decile_")]
+    return [n for n in COMPARED if n in set(names)] + rest
 
 
 def selection_bars(table: pd.DataFrame) -> Figure:
