@@ -60,7 +60,8 @@ def trainer_options(study: Study, trainer: str) -> dict:
     """
     unscaled = {"scale_rewards": "none", "loss_type": "dr_grpo"}
     sgd = {"optim": "sgd", "learning_rate": study.sgd_learning_rate}
-    return {"dr_grpo": unscaled, "sgd": sgd, "sgd_unscaled": unscaled | sgd}.get(trainer, {})
+    both = unscaled | {"optim": "sgd", "learning_rate": study.sgd_unscaled_learning_rate}
+    return {"dr_grpo": unscaled, "sgd": sgd, "sgd_unscaled": both}.get(trainer, {})
 
 
 def grpo_config(study: Study, *, seed: int, folder: Path, trainer: str = "grpo"):

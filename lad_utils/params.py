@@ -101,7 +101,8 @@ class Study(BaseModel):
     trainers: list[Literal[TRAINERS]]  # each on `trainer_cohorts`, designed cohorts
     trainer_cohorts: list[str]
     trainer_seeds: list[int]
-    sgd_learning_rate: Rate  # of the trainers without Adam
+    sgd_learning_rate: Rate  # of the trainer `sgd`
+    sgd_unscaled_learning_rate: Rate  # of `sgd_unscaled`, whose gradients are smaller
     samplers: list[Literal[SAMPLERS]]  # each on the tasks of `sampler_cohort`, a designed cohort; empty for none
     sampler_cohort: str
     sampler_seeds: list[int]
