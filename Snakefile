@@ -376,6 +376,50 @@ rule prediction:
         PAPERMILL + TO_LOG
 
 
+rule trainers:
+    input:
+        rules.ablations.output,
+        notebook=notebook("trainers"),
+        params=STUDY_FILE,
+    output:
+        "task_gains.parquet",
+        "trainers.json",
+    log:
+        **logs("trainers"),
+    threads: threads_of("trainers")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule online:
+    input:
+        rules.loco.output,
+        notebook=notebook("online"),
+        params=STUDY_FILE,
+    output:
+        "online.json",
+    log:
+        **logs("online"),
+    threads: threads_of("online")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule price:
+    input:
+        rules.loco.output,
+        notebook=notebook("price"),
+        params=STUDY_FILE,
+    output:
+        "price.json",
+        "offers.parquet",
+    log:
+        **logs("price"),
+    threads: threads_of("price")
+    shell:
+        PAPERMILL + TO_LOG
+
+
 rule report:
     input:
         rules.loco.output,
@@ -393,6 +437,9 @@ rule report:
         rules.record.output,
         rules.failures.output,
         rules.prediction.output,
+        rules.trainers.output,
+        rules.online.output,
+        rules.price.output,
         notebook=notebook("report"),
         params=STUDY_FILE,
     output:
@@ -429,4 +476,7 @@ rule all:
         rules.record.output,
         rules.failures.output,
         rules.prediction.output,
+        rules.trainers.output,
+        rules.online.output,
+        rules.price.output,
         rules.report.output,

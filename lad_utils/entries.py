@@ -17,14 +17,17 @@ from lad_utils.correlations import (
 from lad_utils.elicitation import cooling_entries, elicitation_entries
 from lad_utils.faults import fault_entries
 from lad_utils.mechanism import mechanism_entries, run_mechanics, step_means
+from lad_utils.online_curves import online_entries
 from lad_utils.params import REPOSITORY, Study
 from lad_utils.prediction import coverage_entries, prediction_table
+from lad_utils.price import offers_of, price_entries
 from lad_utils.problem_entries import between_entries, history_entries, problem_entries
 from lad_utils.problems import Problems, study_problems, subsets
 from lad_utils.published import published_entries
 from lad_utils.reliability import PUBLISHED_LIFTS, fewer_entries, signed_entries, size_entries, transfer_entries, zero_entries
 from lad_utils.runs import REFERENCE, read_table
 from lad_utils.selection import selection_entries
+from lad_utils.trainer_ranking import trainer_entries
 from lad_utils.validation import (
     DUPLICATES,
     NOISY,
@@ -47,10 +50,10 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     entries += prediction_entries(table, validated(scores, lifts, questions, arm="mixture"))
     entries += ablation_entries(tables["ablations"], lifts, questions)
     entries += problem_level_entries(study, tables) + published_entries(pd.read_csv(PUBLISHED_LIFTS))
-    entries += training_entries(tables)
+    entries += training_entries(tables) + trainer_entries(tables) + online_entries(tables)
     if study.selections:
         entries += selection_entries(lifts, questions, scores, tables["problem_counts"])
-    entries += cost_entries(tables["costs"])
+    entries += cost_entries(tables["costs"]) + price_entries(price_sets(tables))
     return entries + reliability_entries(study, tables)
 
 
@@ -112,6 +115,16 @@ def training_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
             table = validated(tables["scores"], tables["lifts"], tables["eval_questions"], arm=arm)
             entries += mechanism_entries(table.merge(run_mechanics(by_step), on="cohort"), prefix=prefix)
     return entries
+
+
+def price_sets(tables: dict[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """name -> (designed cohorts to calibrate on, offers), as price_entries takes them: also trained mixtures."""
+    scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
+    made = {
+        arm: offers_of(validated(scores, lifts, questions, arm=arm), tables["cohorts"], lifts, arm=arm)
+        for arm in ("main", "mixture")
+    }
+    return {"designed": (made["main"], made["main"]), "mixtures": (made["main"], made["mixture"])}
 
 
 def prediction_entries(designed: pd.DataFrame, mixtures: pd.DataFrame) -> list[dict]:

@@ -31,6 +31,9 @@ NOTEBOOKS = {
     "record": "20_published_record",
     "failures": "21_failure_modes",
     "prediction": "22_prediction",
+    "trainers": "23_trainers",
+    "online": "24_online",
+    "price": "25_price",
     "report": "11_report",
 }
 THREADS_ALL = ("cohorts", "rollouts", "zeros", "problems")  # these take every core; all others take one
@@ -49,6 +52,9 @@ NEEDS = {
     "failures": ["loco", "problems"],
     "prediction": ["loco"],
     "mechanism": ["loco"],
+    "trainers": ["ablations"],
+    "online": ["loco"],
+    "price": ["loco"],
     "causal": ["loco", "problems"],
     "fewer": ["scoring"],
     "faults": ["loco"],
@@ -70,6 +76,9 @@ NEEDS = {
         "record",
         "failures",
         "prediction",
+        "trainers",
+        "online",
+        "price",
     ],
 }
 
@@ -124,6 +133,9 @@ def prior_seconds(study: Study) -> dict[str, float]:
         "oracle": 12 + 80 * samples / 8192,  # 64 steps x 8 prompts x 8 completions x 2 seeds take about 90 s
         "loco": 25.0,
         "mechanism": 12.0,
+        "trainers": 15.0,
+        "online": 10.0,
+        "price": 10.0,
         "causal": 12.0,
         "report": 15.0,
     }

@@ -16,7 +16,7 @@ from lad_utils.cohorts import score_split
 from lad_utils.embeddings import embed
 from lad_utils.entries import all_entries
 from lad_utils.findings import findings, readme_with, reliability, results_table
-from lad_utils.params import REPOSITORY, Study, load_study
+from lad_utils.params import REPOSITORY, TRAINERS, Study, load_study
 from lad_utils.published_view import limits, published_findings
 from lad_utils.runs import (
     PUBLISHED,
@@ -52,6 +52,8 @@ TABLES = (
     "steps",
     "eval_questions",
     "fresh_questions",
+    "curves",
+    "task_gains",
     "ablations",
     "problem_counts",
     "problem_features",
@@ -79,7 +81,13 @@ PARTS = {
     "published": "What published runs say",
     "limits": "Blind spots in published runs",
 }
-UNPUBLISHED_ARMS = ("size-", "mixture-", "short-")  # executed notebooks of their runs: many, and all alike
+UNPUBLISHED_ARMS = (
+    "size-",
+    "mixture-",
+    "short-",
+    "online-",
+    *(f"{t}-" for t in TRAINERS),
+)  # executed notebooks of their runs: many, and all alike
 UNPUBLISHED_FIGURES = ("cohorts", "pass_rates", "lad_by_cohort")  # large, and in the executed notebooks
 
 
@@ -166,6 +174,13 @@ CAPTIONS = {
     "training_predicted": "What GRPO logged while it ran, told by LAD and by base p(1-p).",
     "mechanism": "LAD and base p(1-p) against the raw reward variance that GRPO logged, early and late.",
     "learning_curves": "Every cohort's rewards while training, by family.",
+    "trainers": "LAD against lift under other trainers than GRPO with Adam.",
+    "trainer_ranks": "Who ranks the cohorts under each trainer.",
+    "task_gains": "What trained tasks gained by base pass rate, and which shape fits.",
+    "online": "Accuracy against generated tokens by what chooses the next task.",
+    "online_differences": "LAD's sampler against each other one.",
+    "lift_per_dollar": "Predicted lift per dollar of what is on offer, and what was measured.",
+    "budget": "What each chooser buys at every budget.",
     "causal": "What task selections of equal size, trained identically, changed.",
     "dose_response": "Lift by decile of energy, all tasks distinct.",
     "fewer_rollouts": "How well fewer rollouts rank the cohorts: adaptive, uniform, and fewer tasks.",

@@ -49,18 +49,17 @@ def trainer_lifts(lifts: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
 
 
 def trainer_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
-    """Entries `trainer.<name>.*` from lifts, eval_questions, groups, judgements (votes with or without count) and ablations."""
+    """Entries `trainer.<name>.*` from lifts, eval_questions, groups, ablations, task_gains; none without other trainers."""
     lifts, questions = tables["lifts"], tables["eval_questions"]
     table = trainer_lifts(lifts, questions)
     if table.empty:
         return []
     shapes = tables["ablations"].query("arm == 'main'").pivot(index="cohort", columns="variant", values="value")
-    gains = task_gains(tables["groups"], tables["judgements"], trainer_runs(lifts))
     return [
         *_lift_entries(table),
         *_rank_entries(table, shapes),
         *_beside_grpo(trainer_runs(lifts), questions, tables["groups"]),
-        *_shape_entries(gains),
+        *_shape_entries(tables["task_gains"]),
     ]
 
 
@@ -111,7 +110,7 @@ def task_gains(groups: pd.DataFrame, judgements: pd.DataFrame, runs: pd.DataFram
     """What the tasks of the difficulty cohorts gained by their last visit: trainer, task_id, correct, k, gain (mean over runs).
 
     correct of k: one random half of a task's base rollouts, by which shapes are told; gain: pass rate at the last visit less
-    that of the other half.
+    that of the other half. `judgements`: a row a rollout, or a row a vote with its count.
     """
     votes = judgements[(judgements["arm"] == "main") & judgements["cohort"].isin(BANDS)]
     weight = votes.get("count", 1)
@@ -137,7 +136,7 @@ def _shape_entries(gains: pd.DataFrame) -> Iterator[dict]:
 
     Intervals: percentile bootstrap over tasks, for these runs. The random reward's "rate" is that of a coin, so it has none.
     """
-    source = "groups.parquet, judgements.parquet"
+    source = "task_gains.parquet"
     for trainer, mine in gains[gains["trainer"] != "random_reward"].groupby("trainer", sort=False):
         x, y = shape_values(mine["correct"].to_numpy(), mine["k"].to_numpy()), mine["gain"].to_numpy()
         rng = np.random.default_rng(0)

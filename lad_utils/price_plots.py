@@ -1,0 +1,43 @@
+"""The figures of prices: lift per dollar of what is on offer, and what a budget buys."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lad_utils.plots import COLOURS
+
+CHOOSERS = {"lad": ("first by LAD", COLOURS["diversity"], "-"), "variance": ("first by p(1-p)", COLOURS["difficulty"], "--")}
+MOST = 20  # offers in one picture
+
+
+def lift_per_dollar(ranked: pd.DataFrame, measured: pd.Series, *, unit: str) -> Figure:
+    """The first offers by predicted lift per dollar with 90% intervals, and what was measured; `measured`: cohort -> lift."""
+    rows = ranked.head(MOST).iloc[::-1].reset_index(drop=True)
+    figure, axes = plt.subplots(figsize=(7.5, 0.28 * len(rows) + 1.3))
+    for row in rows.itertuples():
+        ends = [100 * row.low_per_dollar, 100 * row.high_per_dollar]
+        axes.plot(ends, [row.Index, row.Index], color=COLOURS["difficulty"], linewidth=2, alpha=0.5)
+    label = "predicted, 90%"
+    axes.plot(100 * rows["predicted_per_dollar"], rows.index, "o", color=COLOURS["difficulty"], linestyle="none", label=label)
+    found = 100 * rows["cohort"].map(measured) / rows["dollars"]
+    axes.plot(found, rows.index, "x", color=COLOURS["diversity"], linestyle="none", label="measured")
+    names = [f"{r.cohort.replace('_', ' ')}{' (abstains)' if r.abstain else ''}" for r in rows.itertuples()]
+    axes.set(yticks=rows.index, yticklabels=names, xlabel=f"lift in points per dollar, at {unit}")
+    axes.legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def bought_under_budget(bought: dict[str, pd.DataFrame]) -> Figure:
+    """Measured lift of what each chooser buys at every budget; a panel a title; tables as budget_table gives them."""
+    figure, grid = plt.subplots(1, len(bought), figsize=(4.6 * len(bought) + 0.6, 3.4), squeeze=False, sharey=True)
+    for axes, (title, table) in zip(grid[0], bought.items(), strict=True):
+        any_of = table[table["chooser"] == table["chooser"].iloc[0]]
+        for column, label, style in (("best", "best affordable", ":"), ("random", "mean affordable", "-.")):
+            axes.step(any_of["budget"], 100 * any_of[column], style, where="post", color="0.4", label=label)
+        for chooser, (label, colour, style) in CHOOSERS.items():
+            rows = table[table["chooser"] == chooser]
+            axes.step(rows["budget"], 100 * rows["lift"], style, where="post", color=colour, label=label)
+        axes.set(xlabel="budget (dollars)", ylabel="measured lift (points)")
+        axes.set_title(title, fontsize=9.5, loc="left")
+    grid[0, -1].legend(frameon=False, fontsize=8)
+    return figure
