@@ -29,9 +29,8 @@ from lad_utils.runs import (
     write_table,
     write_text,
 )
-from lad_utils.validation import (
-    validated,
-)
+from lad_utils.training_words import online_sampling, other_trainers, prices
+from lad_utils.validation import validated
 
 TABLES = (
     "tasks",
@@ -68,6 +67,9 @@ WORDS = {
     "claims": prototype_claims,
     "failure_modes": failure_modes,
     "predictions": predictions,
+    "trainers": other_trainers,
+    "online": online_sampling,
+    "prices": prices,
     "problems": single_problems,
     "reliability": reliability,
     "published": published_findings,
@@ -77,6 +79,9 @@ PARTS = {
     "findings": "What came out",
     "failure_modes": "Failure modes, signs written down beforehand",
     "predictions": "Predicted lift",
+    "trainers": "Other trainers",
+    "online": "The next task, chosen while training",
+    "prices": "What a dollar buys",
     "reliability": "How far a score can be relied on",
     "published": "What published runs say",
     "limits": "Blind spots in published runs",
