@@ -69,9 +69,9 @@ def prices(found: dict[str, dict]) -> str:
             if not told or told["lad"]["value"] is None or "no_score" not in told:
                 continue
             gains = [f"{labels[r]} {points(found[f'price.{price}.{name}.{r}.gain'])}" for r in RIVALS]
+            ranks = f"LAD {shown(told['lad'])}, p(1-p) {shown(told['variance'])}, the price alone {shown(told['no_score'])}"
             lines.append(
-                f"{offers.capitalize()} at {unit}, predicted against measured lift per dollar, Spearman: "
-                f"LAD {shown(told['lad'])}, p(1-p) {shown(told['variance'])}, the price alone {shown(told['no_score'])}. Lift bought under a budget less "
-                f"that of a random affordable offer, mean over budgets: {', '.join(gains)}."
+                f"{offers.capitalize()} at {unit}, predicted against measured lift per dollar, Spearman: {ranks}. Lift bought "
+                f"under a budget less that of a random affordable offer, mean over budgets: {', '.join(gains)}."
             )
     return "\n".join(f"* {line}" for line in lines) or "* No offer was trained that a prediction could be compared with."

@@ -19,8 +19,16 @@ def undefined(name):
 @pytest.mark.parametrize("word", report.WORDS)
 @pytest.mark.parametrize(
     "gone",
-    ["^lad", "short_grpo", "^mixture", "^contrast|^slope", "^prediction", "^problems", "^ceiling", "^causal"]
-    + ["^trainer", "^online", "^price"],
+    [
+        "^lad",
+        "short_grpo",
+        "^mixture",
+        "^contrast|^slope",
+        "^prediction",
+        "^problems",
+        "^ceiling",
+        "^causal|^trainer|^online|^price",
+    ],
 )
 def test_words_say_undefined_with_the_reason_and_never_none_or_nan(word, gone):
     text = report.WORDS[word](undefined(gone))

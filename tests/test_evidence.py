@@ -18,13 +18,14 @@ from lad_utils.energy import unbiased_energy
 from lad_utils.entries import HISTORY_FILE, failure_entries
 from lad_utils.faults import fault_tables
 from lad_utils.findings import readme_with
-from lad_utils.oracle import arm_recipe
+from lad_utils.oracle import CURVE_K, UNEQUAL, arm_recipe
 from lad_utils.params import REPOSITORY, check, load_study
 from lad_utils.problems import transfer_energy
 from lad_utils.progress import oracle_jobs
 from lad_utils.reliability import cohort_items, signed_table
 from lad_utils.runs import PUBLISHED, REFERENCE, read_table
 from lad_utils.size import size_of
+from lad_utils.trainer_ranking import task_gains, trainer_runs
 from lad_utils.transfer import coverage_scores
 from lad_utils.validation import lift_entries
 from lad_utils.zeros import classify_zeros
@@ -144,13 +145,50 @@ def test_what_a_selection_gives_and_loses_follows_from_counts(tables):
     assert ENTRIES["causal.top_lad.mastered_lift"]["n"] == len(mastered)
 
 
+def test_what_tasks_gained_recomputes_from_groups_and_votes(tables, votes):
+    again = task_gains(tables["groups"], votes, trainer_runs(tables["lifts"]))
+    pd.testing.assert_frame_equal(again, tables["task_gains"])
+    assert set(again.trainer) == {"grpo", *STUDY.trainers}
+
+
+def test_other_trainers_are_compared_by_counts(tables):
+    questions = tables["eval_questions"].query("variant == 'sampled'")
+    parts = questions.run_id.str.split("/", expand=True)
+    after = questions.assign(arm=parts[0], cohort=parts[1], rate=questions.c_after / questions.n_after)
+    after = after[after.cohort.isin(STUDY.trainer_cohorts)].groupby(["arm", "cohort"]).rate.mean()
+    for trainer in STUDY.trainers:
+        found = ENTRIES[f"trainer.{trainer}.minus_grpo"]["value"]
+        assert found == pytest.approx(after[trainer].mean() - after["main"].mean(), abs=1e-9)
+
+
+def test_learning_curves_are_those_of_the_samplers_runs(tables):
+    curves, lifts = tables["curves"], tables["lifts"].query("arm == 'online' and variant == 'sampled'").set_index("run_id")
+    assert set(curves.run_id) == set(lifts.index) and len(lifts) == len(STUDY.samplers) * len(STUDY.sampler_seeds)
+    assert (curves.n == CURVE_K * STUDY.n_eval).all() and curves.groupby("run_id").size().eq(8).all()
+    for run_id, rows in tables["groups"][tables["groups"].run_id.isin(lifts.index)].groupby("run_id"):
+        spent = rows.groupby("step").tokens.sum().cumsum()
+        mine = curves[curves.run_id == run_id]
+        assert spent[mine.step].tolist() == mine.tokens.tolist() and lifts.tokens[run_id] == spent.iloc[-1]
+    ends = lifts.groupby("cohort").acc_after.mean()
+    for other in set(ends.index) - {"online_lad"}:
+        assert ENTRIES[f"online.online_lad_minus_{other}"]["value"] == pytest.approx(ends["online_lad"] - ends[other], abs=1e-9)
+
+
+def test_what_a_dollar_buys_recomputes_from_lifts_and_distinct_tasks(tables):
+    lifts = tables["lifts"].query("arm == 'mixture' and variant == 'sampled'").groupby("cohort")[["lift", "tokens"]].mean()
+    lifts["distinct"] = tables["cohorts"].query("arm == 'mixture'").groupby("cohort").task_id.nunique()
+    for price, per in (("task", lifts.distinct), ("token", lifts.tokens)):
+        alone = spearmanr(1 / per, lifts.lift / per).statistic
+        assert ENTRIES[f"price.{price}.mixtures.no_score.rho"]["value"] == pytest.approx(alone)
+
+
 def test_costs_recompute_from_logged_tokens(tables):
     n_parameters = 0
     from safetensors import safe_open
 
     with safe_open(REFERENCE / "base" / "model.safetensors", "np") as weights:
         n_parameters = sum(weights.get_tensor(name).size for name in list(weights.keys()))
-    args = (tables[n] for n in ("cohorts", "rollout_totals", "groups", "lifts"))
+    args = (tables[n] for n in ("cohorts", "rollout_totals", "groups", "lifts", "curves"))
     pd.testing.assert_frame_equal(study_costs(*args, n_parameters=n_parameters), tables["costs"])
 
 
@@ -163,10 +201,14 @@ def test_every_run_is_there_trained_equally_and_logged_whole(tables):
     steps = runs.set_index("run_id").steps
     arms = runs.set_index("run_id").arm
     assert (steps[arms == "short"] == STUDY.short_steps).all() and STUDY.short_steps == STUDY.grpo_steps // 10
-    assert (steps[~arms.isin(["size", "short"])] == STUDY.grpo_steps).all()
-    assert set(groups.groups) == set(runs.run_id) and (groups.size() == steps[groups.size().index] * per_step).all()
+    assert (steps[~arms.isin(["size", "short", "online"])] == STUDY.grpo_steps).all()
+    assert (steps[arms == "online"] == STUDY.sampler_steps).all()
+    again = arms[arms == "dynamic_sampling"].index  # generates until its batch is full
+    assert set(groups.groups) == set(runs.run_id)
+    assert (groups.size() == steps[groups.size().index] * per_step).drop(again).all()
+    assert (groups.size()[again] >= steps[again] * per_step).all()
     visits = tables["groups"].groupby(["run_id", "position"]).size().groupby("run_id").agg(["min", "max"])
-    visits = visits[arms[visits.index] != "short"]  # which never comes to the end of its first epoch
+    visits = visits[~arms[visits.index].isin(["short", *UNEQUAL])]  # short never comes to the end of its first epoch
     expected = steps[visits.index] * per_step // STUDY.cohort_size
     assert (visits["min"] == expected).all() and (visits["max"] == expected).all()
 

@@ -121,3 +121,35 @@ def test_text_for_a_number_given_to_papermill_fails(tmp_path):  # F01
 def test_a_missing_parameters_tag_fails_when_something_is_injected(tmp_path):  # F02
     code, output = papermill(tmp_path, "-p", "grpo_learning_rate", "0.5", drop_tag=True)
     assert code != 0 and "lacks the tag 'parameters'" in output, output
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"trainer_cohorts": ["medium", "easy"]},
+            "'easy' of trainer_cohorts and sampler_cohort is none of the study's designed",
+        ),
+        ({"sampler_cohort": "easy"}, "'easy' of trainer_cohorts and sampler_cohort"),
+        ({"samplers": [], "sampler_cohort": "", "trainers": ["adam"]}, "'trainers.0'"),
+        ({"samplers": ["best"]}, "'samplers.0'"),
+        ({"trainer_seeds": []}, "no cohorts or seeds"),
+        ({"sampler_seeds": []}, "no cohorts or seeds"),
+        ({"sampler_steps": 0}, "sampler_steps is 0"),
+        ({"trainers": ["sgd", "sgd"]}, "trainers lists the same entry twice"),
+    ],
+)
+def test_trainers_and_samplers_name_what_they_train_on(changes, told):
+    assert told in complaint(**changes)
+
+
+def test_a_study_without_trainers_and_samplers_needs_no_cohorts_for_them():
+    none = {
+        "trainers": [],
+        "trainer_cohorts": [],
+        "trainer_seeds": [],
+        "samplers": [],
+        "sampler_cohort": "",
+        "sampler_seeds": [],
+    }
+    assert params.check(SMOKE | none | {"sampler_steps": 0}, where="test").trainers == []
