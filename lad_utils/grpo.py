@@ -130,8 +130,8 @@ def train(
     """GRPO on `cohort`, which trains `model` in place: (groups, steps, resolved config).
 
     `cohort` has one row a position: prompt, answer, task_id, position, verifier; a `sampler` other than uniform also needs
-    correct and k, base rollouts of each. `trainer` is `grpo` or one of params.TRAINERS. Eight times in a run
-    `look(step, groups)` is called with the groups so far, the model in evaluation mode.
+    correct and k, base rollouts of each. `trainer` is `grpo` or one of params.TRAINERS. After every eighth
+    of the steps but the last `look(step, groups)` is called with the groups so far, the model in evaluation mode.
     """
     from datasets import Dataset
     from transformers.trainer_callback import PrinterCallback

@@ -14,13 +14,13 @@ OURS = "online_lad"
 def learning_curves(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Accuracy in the course of every valid run: sampler, seed, step, tokens (generated until then), accuracy.
 
-    The start is the base model's accuracy; the last point is replaced by the final evaluation, which asks more often.
+    It starts at the base model's accuracy and ends with the final evaluation, which asks each question oftener than the rest.
     """
     lifts = tables["lifts"]
     runs = valid(lifts[(lifts["arm"] == "online") & (lifts["variant"] == "sampled")])
     runs = runs.rename(columns={"cohort": "sampler"})
     points = tables["curves"].merge(runs[["run_id", "sampler", "seed", "steps"]], on="run_id")
-    points = points[points["step"] < points["steps"]].assign(accuracy=lambda t: t["c"] / t["n"])
+    points = points.assign(accuracy=points["c"] / points["n"])
     first = runs.assign(step=0, tokens=0, accuracy=runs["acc_before"])
     last = runs.assign(step=runs["steps"], accuracy=runs["acc_after"])
     columns = ["sampler", "seed", "step", "tokens", "accuracy"]

@@ -115,13 +115,13 @@ class AdaptiveSampling(GRPOTrainer):
 
 
 class Watch(TrainerCallback):
-    """Calls `look(step)` every `every` steps, the model in evaluation mode, and leaves torch's random state as it was."""
+    """Calls `look(step)` every `every` steps but after the last, the model in evaluation mode; torch's random state stays."""
 
     def __init__(self, look: Callable[[int], None], every: int):
         self.look, self.every = look, every
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
-        if state.global_step % self.every == 0:
+        if state.global_step % self.every == 0 and state.global_step < state.max_steps:
             random_state = torch.get_rng_state()
             model.eval()
             self.look(state.global_step)

@@ -43,19 +43,23 @@ def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]]
 
     `observed`: label -> (plain, held out) of measured metrics, drawn at the absolute plain one, since a line takes either sign.
     """
-    figure, axes = plt.subplots(figsize=(6.4, 4.6))
+    figure, axes = plt.subplots(figsize=(7.4, 4.6))
     middle = np.array([[np.nanmean(n.plain), np.nanmean(n.held_out)] for n in nulls])
     ranges = np.array([np.nanquantile(n.held_out, [0.05, 0.95]) for n in nulls])
     axes.fill_between(middle[:, 0], ranges[:, 0], ranges[:, 1], color=OTHER, alpha=0.15, label="simulated, 5 to 95%")
     axes.plot(middle[:, 0], middle[:, 1], color=OTHER, marker="o", label="simulated, mean")
     axes.plot([-0.1, 1], [-0.1, 1], color="0.5", linestyle=":", label="no bias")
-    for i, (label, (plain, held_out)) in enumerate(sorted(observed.items(), key=lambda item: abs(item[1][0]))):
-        if np.isfinite([plain, held_out]).all():
-            plain = abs(plain)
-            axes.plot(plain, held_out, "D", color=LAD if label == "LAD" else MUTED, markersize=6)
-            axes.annotate(label, (plain, held_out), xytext=(6, 2 if i % 2 else -9), textcoords="offset points", fontsize=7.5)
+    known = {
+        label: (abs(plain), held_out) for label, (plain, held_out) in observed.items() if np.isfinite([plain, held_out]).all()
+    }
+    height = -np.inf
+    for label, (plain, held_out) in sorted(known.items(), key=lambda item: item[1][1]):
+        height = max(height + 0.1, held_out)  # labels stand in a column of their own, none on another
+        axes.plot(plain, held_out, "D", color=LAD if label == "LAD" else MUTED, markersize=6)
+        axes.plot([plain, 1.05], [held_out, height], color="0.8", linewidth=0.7, zorder=0)
+        axes.annotate(label, (1.06, height), fontsize=7.5, va="center", annotation_clip=False)
     axes.axhline(0, color="0.3", linewidth=0.8)
-    axes.set(xlabel="plain Spearman", ylabel=f"Spearman held out by {folds}", ylim=(-1.05, 1.05), xlim=(-0.05, 1.15))
+    axes.set(xlabel="plain Spearman", ylabel=f"Spearman held out by {folds}", ylim=(-1.05, 1.05), xlim=(-0.05, 1.05))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return figure
 

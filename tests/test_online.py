@@ -127,8 +127,7 @@ def curve_tables(ends, *, tokens=1000):
         row = {"arm": "online", "cohort": name, "seed": seed, "variant": "sampled", "run_id": run_id, "invalid": ""}
         lifts.append(row | {"acc_before": 0.4, "acc_after": end, "lift": end - 0.4, "tokens": tokens, "steps": 8})
         half = round(1000 * (0.4 + (end - 0.4) / 2))
-        for step, spent, c in ((4, tokens // 2, half), (8, tokens, 1000)):  # the last is replaced by the final evaluation
-            curves.append({"run_id": run_id, "step": step, "tokens": spent, "eval_tokens": 1, "n": 1000, "c": c})
+        curves.append({"run_id": run_id, "step": 4, "tokens": tokens // 2, "eval_tokens": 1, "n": 1000, "c": half})
     return {"lifts": pd.DataFrame(lifts), "curves": pd.DataFrame(curves)}
 
 

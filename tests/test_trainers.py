@@ -134,8 +134,8 @@ def test_watching_leaves_the_random_state_and_the_mode_alone():
     expected = torch.rand(3)
     torch.manual_seed(0)
     drawn = []
-    for step in (1, 2, 3):
-        watch.on_step_end(None, type("State", (), {"global_step": step})(), None, model=model)
+    for step in (1, 2, 4):
+        watch.on_step_end(None, type("State", (), {"global_step": step, "max_steps": 4})(), None, model=model)
         drawn.append(torch.rand(1))
     assert [(s, training) for s, training, _ in seen] == [(2, False)] and model.training
     assert torch.equal(torch.cat(drawn), expected)
