@@ -27,7 +27,7 @@ workdir: str(OUT)
 
 
 wildcard_constraints:
-    arm="main|short|causal|selection|size|mixture",
+    arm="|".join(dict.fromkeys(arm for arm, _ in oracle_jobs(STUDY))),
     cohort="[^/]+",
 
 
@@ -206,6 +206,7 @@ rule loco:
         "steps.parquet",
         "eval_questions.parquet",
         "fresh_questions.parquet",
+        "curves.parquet",
     log:
         **logs("loco"),
     threads: threads_of("loco")

@@ -32,7 +32,13 @@ def training_cost(groups: pd.DataFrame, *, seconds: float, kind: str, name: str,
 
 
 def study_costs(
-    cohorts: pd.DataFrame, totals: pd.DataFrame, groups: pd.DataFrame, lifts: pd.DataFrame, *, n_parameters: int
+    cohorts: pd.DataFrame,
+    totals: pd.DataFrame,
+    groups: pd.DataFrame,
+    lifts: pd.DataFrame,
+    curves: pd.DataFrame,
+    *,
+    n_parameters: int,
 ) -> pd.DataFrame:
     """The `costs` table of a study's stages, of scoring a mean cohort of the main arm, and of a mean training run.
 
@@ -46,6 +52,8 @@ def study_costs(
     n = {"n_parameters": n_parameters, "kind": "stage"}
     rows.append(training_cost(groups, seconds=float(runs["train_seconds"].sum()), name="training", **n))
     asked_more = totals.loc[totals["split"] == "shift", "prompt_tokens"].sum() * (lifts["variant"] == "shifted").sum()
+    asked = totals[totals["split"] == "eval"]
+    asked_more += curves["n"].sum() * asked["prompt_tokens"].sum() / asked["n"].sum()
     after, prompts = int(runs["eval_tokens"].sum()), int(evaluation["prompt_tokens"].sum() * len(runs) + asked_more)
     seconds = float((runs["seconds"] - runs["train_seconds"]).sum())
     rows.append(_row(**n, name="evaluation_after", generated=after, forward=after + prompts, backward=0, seconds=seconds))

@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lad_utils.cohorts import COMPARED, VERIFIERS
-from lad_utils.params import Study
+from lad_utils.cohorts import COMPARED
+from lad_utils.grpo import train, trainer_options
+from lad_utils.params import TRAINERS, Study
 from lad_utils.progress import oracle_jobs
 from lad_utils.rollouts import load_model, sampler_of, transformers_engine
 from lad_utils.runs import base_digest, base_folder, environment, read_table, write_json, write_params, write_table
 from lad_utils.size import size_of
 from lad_utils.stats import lift_ci
-from lad_utils.verifier import completion_text, verify
+from lad_utils.verifier import verify
 
 VARIANTS = ("sampled", "greedy", "shifted")  # the last: sampled, on the questions of another domain
+UNEQUAL = ("online", "dynamic_sampling")  # arms that visit tasks unequally, on purpose
+CURVE_K = 2  # completions of each question at a point of a learning curve
 # What a run depends on, besides the weights it starts from, its cohort, the questions and its seed.
 SHAPING = {
     "world_seed",
@@ -49,131 +52,8 @@ SHAPING = {
 }
 
 
-class Recorder:
-    """The reward function of one run, which logs raw rewards a group and step before TRL scales them.
-
-    TRL hands rows over grouped, G completions of a prompt after another. A verifier that raises ends the run.
-    """
-
-    __name__ = "reward"  # TRL names its metrics by it
-
-    def __init__(self, *, verifier: str, generations: int):
-        self.verify, self.generations, self.rows = VERIFIERS[verifier], generations, []
-
-    def __call__(self, prompts, completions, completion_ids, answer, task_id, position, trainer_state, **_):
-        rewards = [float(self.verify(completion_text(c), a)) for c, a in zip(completions, answer, strict=True)]
-        sums = np.reshape(rewards, (-1, self.generations)).sum(axis=1)
-        for group, reward_sum in enumerate(sums.tolist()):
-            first = group * self.generations
-            self.rows.append(
-                {
-                    "step": trainer_state.global_step + 1,
-                    "group": group,
-                    "task_id": task_id[first],
-                    "position": position[first],
-                    "n": self.generations,
-                    "reward_sum": reward_sum,
-                    "tokens": sum(len(ids) for ids in completion_ids[first : first + self.generations]),
-                }
-            )
-        return rewards
-
-
-def grpo_config(study: Study, *, seed: int, folder: Path):
-    """TRL's GRPOConfig with every field that shapes the result written out, since TRL's defaults drift between releases."""
-    from trl import GRPOConfig
-
-    batch = study.grpo_prompts_per_step * study.grpo_generations
-    return GRPOConfig(
-        output_dir=str(folder),
-        seed=seed,
-        data_seed=seed,
-        **sampler_of(study).grpo_kwargs(),
-        num_generations=study.grpo_generations,
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=1,
-        generation_batch_size=batch,
-        num_iterations=1,
-        max_steps=study.grpo_steps,
-        shuffle_dataset=True,
-        remove_unused_columns=False,
-        learning_rate=study.grpo_learning_rate,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=study.grpo_warmup_steps,
-        optim="adamw_torch",
-        adam_beta1=0.9,
-        adam_beta2=0.999,
-        adam_epsilon=1e-8,
-        weight_decay=0.0,
-        max_grad_norm=1.0,
-        beta=study.grpo_kl_beta,
-        epsilon=0.2,
-        epsilon_high=0.2,
-        loss_type="dapo",
-        scale_rewards="group",
-        importance_sampling_level="token",
-        mask_truncated_completions=False,
-        top_entropy_quantile=1.0,
-        entropy_coef=0.0,
-        disable_dropout=True,
-        use_cpu=True,  # the micro model is faster there, and in full precision
-        bf16=False,
-        activation_checkpointing=False,
-        use_vllm=False,
-        logging_steps=1,
-        logging_first_step=True,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        log_level="error",
-    )
-
-
-def train(
-    study: Study, cohort: pd.DataFrame, *, seed: int, folder: Path, model, tokenizer
-) -> tuple[pd.DataFrame, pd.DataFrame, dict]:
-    """GRPO on `cohort`, which trains `model` in place: (groups, steps, resolved config).
-
-    `cohort` has one row a position: prompt, answer, task_id, position, verifier.
-    """
-    from datasets import Dataset
-    from transformers.trainer_callback import PrinterCallback
-    from trl import GRPOTrainer
-
-    sampler = sampler_of(study)
-    rows = cohort.assign(prompt=[sampler.text(p) for p in cohort["prompt"]])[["prompt", "answer", "task_id", "position"]]
-    recorder = Recorder(verifier=cohort["verifier"].iloc[0], generations=study.grpo_generations)
-    config = grpo_config(study, seed=seed, folder=folder)
-    trainer = GRPOTrainer(
-        model=model,
-        reward_funcs=recorder,
-        args=config,
-        train_dataset=Dataset.from_pandas(rows, preserve_index=False),
-        processing_class=tokenizer,
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    groups = pd.DataFrame(recorder.rows)
-    prompt_tokens = dict(zip(rows["task_id"], (len(ids) for ids in tokenizer(rows["prompt"].tolist()).input_ids), strict=True))
-    groups["prompt_tokens"] = groups["task_id"].map(prompt_tokens) * groups["n"]
-    log = pd.DataFrame([entry for entry in trainer.state.log_history if "loss" in entry])
-    mixed = groups["reward_sum"].between(0, groups["n"], inclusive="neither")
-    steps = pd.DataFrame(
-        {
-            "step": log["step"].astype(int),
-            "loss": log["loss"],
-            "grad_norm": log["grad_norm"],
-            "entropy": log["entropy"],
-            "mean_reward": (groups["reward_sum"] / groups["n"]).groupby(groups["step"]).mean().to_numpy(),
-            "zero_variance_share": 1 - mixed.groupby(groups["step"]).mean().to_numpy(),
-            "clipped_share": log["completions/clipped_ratio"],
-        }
-    )
-    return groups, steps, config.to_dict() | {"output_dir": Path(folder).name}  # the rest of the path is the machine's
-
-
-def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: int) -> str:
-    """Why a run says nothing about its cohort, or an empty string."""
+def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: int, unequal: bool = False) -> str:
+    """Why a run says nothing about its cohort, or an empty string. `unequal`: its trainer visits tasks unequally by design."""
     broken = ~np.isfinite(steps[["loss", "grad_norm"]].astype(float)).all(axis=1)
     if broken.any():
         return f"loss or gradient not finite, first at step {steps['step'][broken].min()}"
@@ -181,6 +61,8 @@ def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: in
         return "every completion of every step was truncated"
     if (steps["zero_variance_share"] == 1).all():
         return "no group ever had both rewards, so no gradient ever flowed"
+    if unequal:
+        return ""
     visits = groups["position"].value_counts().reindex(range(cohort_size), fill_value=0)
     if visits.max() - visits.min() > 1:
         return f"tasks were visited unequally: {visits.min()} to {visits.max()} times"
@@ -214,10 +96,16 @@ def run_seed(study: Study, run_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{study.world_seed}/{run_id}".encode(), digest_size=4).digest(), "big") >> 1
 
 
-def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame) -> str:
+def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame, *, arm: str = "main") -> str:
     """Digest of all that a run's result depends on, besides its seed."""
     settings = [study.model_dump(include=SHAPING), base_digest(study)]
-    rows = cohort[["prompt", "answer", "verifier"]].to_numpy().tolist()
+    if arm in TRAINERS:
+        settings += [arm, trainer_options(study, arm)]
+    given = ["prompt", "answer", "verifier"]
+    if arm == "online":
+        settings.append(cohort["sampler"].iloc[0])
+        given += ["correct", "k"]
+    rows = cohort[given].to_numpy().tolist()
     asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()
     return hashlib.blake2b(json.dumps([settings, rows, asked]).encode(), digest_size=8).hexdigest()
 
@@ -237,19 +125,33 @@ def run(
 
     `fresh` are further questions, which no lift counts: their right answers go to `fresh_questions` where there are any.
     `shifted` are questions of another domain, whose lift is one of its own; `base` holds what the base model answered.
+    The arm `online` trains on `cohort` by the sampler of its column `sampler`, from base rollouts (columns correct, k).
     A finished run is read, not repeated, unless parameters, base model, cohort or questions differ from those it was made with.
     """
-    done, recipe = Path(folder) / "run.json", run_recipe(study, cohort, pd.concat([questions, shifted]))
+    arm, name = cohort["arm"].iloc[0], cohort["cohort"].iloc[0]
+    done, recipe = Path(folder) / "run.json", run_recipe(study, cohort, pd.concat([questions, shifted]), arm=arm)
     if done.is_file() and (summary := json.loads(done.read_text()))["recipe"] == recipe:
         return summary
     done.unlink(missing_ok=True)
-    arm, name = cohort["arm"].iloc[0], cohort["cohort"].iloc[0]
     run_id, started = f"{arm}/{name}/seed{seed}", time.monotonic()
     trained_with = run_seed(study, run_id)
     model, tokenizer = load_model(base_folder(study))
-    groups, steps, config = train(study, cohort, seed=trained_with, folder=Path(folder), model=model, tokenizer=tokenizer)
-    trained = time.monotonic()
-    engine = transformers_engine(model.eval(), tokenizer, sampler_of(study))
+    engine, curve, looking = transformers_engine(model, tokenizer, sampler_of(study)), [], [0.0]
+
+    def look(step: int, groups: pd.DataFrame) -> None:
+        began = time.monotonic()
+        asked = evaluate(engine, questions, k=CURVE_K, seed=trained_with + 3 + step)
+        spent = {"tokens": int(groups["tokens"].sum()), "eval_tokens": int(asked["tokens"].sum())}
+        curve.append({"step": step} | spent | {"n": int(asked["n"].sum()), "c": int(asked["c"].sum())})
+        looking.append(time.monotonic() - began)
+
+    how = {"sampler": cohort["sampler"].iloc[0], "look": look} if arm == "online" else {}
+    if arm in TRAINERS:
+        how["trainer"] = arm
+    where = {"folder": Path(folder), "model": model, "tokenizer": tokenizer}
+    groups, steps, config = train(study, cohort, seed=trained_with, **where, **how)
+    trained = time.monotonic() - sum(looking)
+    model.eval()
     after = {
         v: evaluate(engine, questions, k=study.k_eval, seed=trained_with + 1, greedy=v == "greedy")
         for v in ("sampled", "greedy")
@@ -259,6 +161,8 @@ def run(
     if len(fresh):
         again = evaluate(engine, fresh, k=study.k_eval, seed=trained_with + 2)
         write_table(Path(folder) / "fresh_questions.parquet", again.drop(columns="tokens").assign(run_id=run_id))
+    if curve:
+        write_table(Path(folder) / "curves.parquet", pd.DataFrame(curve).assign(run_id=run_id))
     pairs = pd.concat([pair(base[v], after[v], run_id=run_id, variant=v) for v in after], ignore_index=True)
     for table_name, table in (("groups", groups), ("steps", steps), ("eval_questions", pairs)):
         write_table(Path(folder) / f"{table_name}.parquet", table.assign(run_id=run_id))
@@ -272,12 +176,12 @@ def run(
         "arm": arm,
         "cohort": name,
         "seed": seed,
-        "invalid": invalid_reason(groups, steps, cohort_size=len(cohort)),
+        "invalid": invalid_reason(groups, steps, cohort_size=len(cohort), unequal=arm in UNEQUAL),
         "steps": len(steps),
         "tokens": int(groups["tokens"].sum()),
         "recipe": recipe,
         "commit": machine["commit"],
-        "eval_tokens": int(sum(t["tokens"].sum() for t in after.values())),
+        "eval_tokens": int(sum(t["tokens"].sum() for t in after.values()) + sum(c["eval_tokens"] for c in curve)),
         "seconds": round(time.monotonic() - started, 1),
         "train_seconds": round(trained - started, 1),
     }
@@ -308,23 +212,29 @@ def lift_table(runs: list[dict], pairs: pd.DataFrame, *, k_eval: int) -> pd.Data
 
 
 def arm_recipe(study: Study, arm: str, cohort: str) -> tuple[Study, list[int]]:
-    """(the study whose recipe a cohort is trained with, its seeds): the arms `size` and `short` have steps of their own."""
+    """(the study whose recipe a cohort is trained with, its seeds): the arms size, short and online have steps of their own."""
     if arm == "size":
         return study.model_copy(update={"grpo_steps": size_of(cohort).steps}), [0]
     if arm == "short":
         return study.model_copy(update={"grpo_steps": study.short_steps}), [0]
     if arm in ("causal", "selection"):
         return study, study.causal_seeds if cohort in COMPARED else study.causal_seeds[:2]
+    if arm == "online":
+        return study.model_copy(update={"grpo_steps": study.sampler_steps}), study.sampler_seeds
+    if arm in TRAINERS:
+        return study, study.trainer_seeds
     return study, {"main": study.seeds, "mixture": study.mixture_seeds}[arm]
 
 
 def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:
-    """Every finished run of the study in five tables: lifts, groups, steps, eval_questions, fresh_questions.
+    """Every finished run of the study in six tables: lifts, groups, steps, eval_questions, fresh_questions, curves.
 
-    The last holds what runs answered to fresh questions: only those runs that were asked any.
+    fresh_questions holds what runs answered to fresh questions, curves the accuracy in the course of a run: the last two only
+    for those runs that were asked.
     """
     parts = {"groups": [], "steps": [], "eval_questions": []}
-    fresh = [pd.DataFrame({"run_id": [], "task_id": [], "n": [], "c": []})]
+    some = {"fresh_questions": ["run_id", "task_id", "n", "c"], "curves": ["run_id", "step", "tokens", "eval_tokens", "n", "c"]}
+    asked = {name: [] for name in some}
     runs = []
     for home in [
         folder / "runs" / arm / cohort / f"seed{seed}"
@@ -336,8 +246,9 @@ def collect(study: Study, folder: Path) -> dict[str, pd.DataFrame]:
         runs.append(json.loads((home / "run.json").read_text()))
         for name, tables in parts.items():
             tables.append(read_table(home / f"{name}.parquet"))
-        if (home / "fresh_questions.parquet").is_file():
-            fresh.append(read_table(home / "fresh_questions.parquet"))
+        for name, tables in asked.items():
+            if (home / f"{name}.parquet").is_file():
+                tables.append(read_table(home / f"{name}.parquet")[some[name]])
     tables = {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
-    tables["fresh_questions"] = pd.concat(fresh[1:] or fresh, ignore_index=True)
+    tables |= {n: pd.concat(t, ignore_index=True) if t else pd.DataFrame(columns=some[n]) for n, t in asked.items()}
     return {"lifts": lift_table(runs, tables["eval_questions"], k_eval=study.k_eval)} | tables

@@ -8,10 +8,18 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from lad_utils.online import SAMPLERS
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARAMS = REPOSITORY / "params"
 INJECTED = "# Parameters\n"  # papermill opens the cell that it injects with this line
 DEFAULTS = "# Default parameters"  # and every notebook's own parameters cell opens with this one
+
+# Arms of the oracle that differ from GRPO in the trainer (grpo.trainer_options, trainers.py), trained on cohorts of `main`.
+TRAINERS = ("dr_grpo", "dynamic_sampling", "zero_variance_aware", "sgd", "sgd_unscaled", "random_reward")
+
+LISTS = ("cohorts", "selections", "seeds", "causal_seeds", "mixture_seeds", "size_distinct", "size_steps")
+LISTS += ("trainers", "trainer_cohorts", "trainer_seeds", "samplers", "sampler_seeds")
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, lt=1)]
@@ -89,6 +97,16 @@ class Study(BaseModel):
     grpo_learning_rate: Rate
     grpo_warmup_steps: Annotated[int, Field(ge=0)]
     grpo_kl_beta: Annotated[float, Field(ge=0)]
+    # other trainers, and which task is visited next
+    trainers: list[Literal[TRAINERS]]  # each on `trainer_cohorts`, designed cohorts
+    trainer_cohorts: list[str]
+    trainer_seeds: list[int]
+    sgd_learning_rate: Rate  # of the trainer `sgd`
+    sgd_unscaled_learning_rate: Rate  # of `sgd_unscaled`, whose gradients are smaller
+    samplers: list[Literal[SAMPLERS]]  # each on the tasks of `sampler_cohort`, a designed cohort; empty for none
+    sampler_cohort: str
+    sampler_seeds: list[int]
+    sampler_steps: Annotated[int, Field(ge=0)]
 
     @model_validator(mode="after")
     def _consistent(self):
@@ -129,7 +147,14 @@ class Study(BaseModel):
         unknown = [n for n in [*self.cohorts, *self.selections] if n not in FAMILY]
         if unknown:
             raise ValueError(f"cohorts: {unknown[0]!r} is unknown; cohorts: {', '.join(FAMILY)}")
-        for name in ("cohorts", "selections", "seeds", "causal_seeds", "mixture_seeds", "size_distinct", "size_steps"):
+        for name in [*self.trainer_cohorts, *([self.sampler_cohort] if self.samplers else [])]:
+            if name not in self.cohorts:
+                raise ValueError(f"{name!r} of trainer_cohorts and sampler_cohort is none of the study's designed cohorts")
+        if (self.trainers and not (self.trainer_cohorts and self.trainer_seeds)) or (self.samplers and not self.sampler_seeds):
+            raise ValueError("trainers or samplers are listed, but no cohorts or seeds for them")
+        if self.samplers and not self.sampler_steps:
+            raise ValueError("samplers are listed, but sampler_steps is 0")
+        for name in LISTS:
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ValueError(f"{name} lists the same entry twice: {values}")

@@ -16,6 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from lad_utils.energy import SHAPES, bayes_power, fit_beta_prior, tilt_gain, unbiased_power, variance
+from lad_utils.params import TRAINERS
 from lad_utils.transfer import frozen_kernel
 
 RARE = 0.25  # rarely solved: b1 pass rate at most this. Gains do not use b1, so choosing by it adds no regression to the mean
@@ -105,8 +106,8 @@ def study_problems(
     """Signals of the problems of `split`, rates after the main arm's runs, base rates; None if no run was evaluated there.
 
     counts: split, draw, task_id, n, c; features: split, task_id, log_likelihood, larger_n, larger_c; transfer: split, task_id,
-    transfer, transfer_shuffled; questions, runs: as `after_rates` takes them. Each other arm adds a signal `gains_of_<arm>`:
-    mean rate after its runs - b1, the gains of existing checkpoints over a draw that the gains to predict do not use.
+    transfer, transfer_shuffled; questions, runs: as `after_rates` takes them. Each other arm of plain GRPO adds a signal
+    `gains_of_<arm>`: mean rate after its runs - b1, gains of existing checkpoints over a draw that those to predict do not use.
     """
     after, mine = after_rates(questions, arm="main", runs=runs), counts[counts["split"] == split]
     correct, k = (mine.pivot(index="task_id", columns="draw", values=v).reindex(columns=[1, 2, 3]).dropna() for v in "cn")
@@ -121,7 +122,7 @@ def study_problems(
     signals["larger_minus_own"] = signals["larger_pass_rate"] - signals["pass_rate"]
     signals[["transfer", "transfer_shuffled"]] = relevance[["transfer", "transfer_shuffled"]]
     for arm in dict.fromkeys(questions["run_id"].str.split("/").str[0]):
-        if arm != "main" and len(found := after_rates(questions, arm=arm, runs=runs)):
+        if arm not in ("main", "online", *TRAINERS) and len(found := after_rates(questions, arm=arm, runs=runs)):
             signals[f"gains_of_{arm}"] = found.mean(axis=1).reindex(ids) - signals["pass_rate"]
     return Problems(signals.astype(float), after.loc[ids], correct / k)
 

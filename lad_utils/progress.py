@@ -84,6 +84,8 @@ def oracle_jobs(study: Study) -> list[tuple[str, str]]:
     }
     arms["short"] = study.cohorts if study.short_steps else []
     arms["mixture"] = mixture_names(study.mixtures) if study.mixture_seeds else []
+    arms |= {trainer: study.trainer_cohorts for trainer in study.trainers}
+    arms["online"] = study.samplers
     return [(arm, cohort) for arm, cohorts in arms.items() for cohort in cohorts]
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from lad_utils.stats import lift_ci, spearman_ci
-from lad_utils.validation import cohort_lifts, entry, lifts_over, question_sums, seed_variance, valid, widened
+from lad_utils.stats import spearman_ci
+from lad_utils.validation import accuracy_difference, cohort_lifts, entry, lifts_over, seed_variance, valid
 
 ARMS = ("causal", "selection")
 MASTERED = 0.9  # base pass rate from which a question counts as mastered, by a base draw that no lift uses
@@ -74,7 +74,7 @@ def _difference_entries(lifts: pd.DataFrame, questions: pd.DataFrame, variant: s
     """Accuracy after training on one selection less that on another, over the same questions; several seeds where both have."""
     runs = valid(lifts[lifts["variant"] == variant]).groupby("cohort", sort=False)["run_id"].agg(list)
     names = [*dict.fromkeys(lifts["cohort"])]
-    others = [n for n in names if not n.startswith("decile_")]
+    others = [n for n in names if not n.startswith("decile_") or n == "decile_10"]  # random among what LAD likes best
     pairs = [("top_lad", n) for n in others if n != "top_lad"] if "top_lad" in names else []
     if {"random_pool", "bottom_lad"} <= set(names):
         pairs.append(("random_pool", "bottom_lad"))
@@ -84,9 +84,7 @@ def _difference_entries(lifts: pd.DataFrame, questions: pd.DataFrame, variant: s
         if a not in runs or b not in runs:
             yield entry(name, np.nan, n=0, source=source, reason="one of the two has no valid run")
             continue
-        x, y = (question_sums(questions, runs[c], variant=variant) for c in (a, b))
-        d = lift_ci(y["c_after"], y["n_after"], x["c_after"], x["n_after"])
-        low, high = widened(d, between * (1 / len(runs[a]) + 1 / len(runs[b])))
+        d, low, high = accuracy_difference(questions, runs[a], runs[b], between=between, variant=variant)
         sizes = f"; {d.lift / np.sqrt(between):.1f} standard deviations between seeds" if between > 0 else ""
         note = f"accuracy after training, paired by question; {len(runs[a])} and {len(runs[b])} seeds{sizes}"
         yield entry(name, d.lift, low=low, high=high, n=d.n, source=source, reason=d.reason, note=note)

@@ -93,6 +93,16 @@ def question_sums(questions: pd.DataFrame, run_ids, *, variant: str = "sampled")
     return mine.groupby("task_id")[["c_before", "n_before", "c_after", "n_after"]].sum().sort_index()
 
 
+def accuracy_difference(questions: pd.DataFrame, a, b, *, between: float, variant: str = "sampled") -> tuple:
+    """Accuracy after the runs `a` less that after the runs `b`, paired by question: (stats.Lift, low, high).
+
+    `between`: variance of one run's lift between seeds, by which the interval is widened for the seeds of either side.
+    """
+    x, y = (question_sums(questions, runs, variant=variant) for runs in (a, b))
+    d = lift_ci(y["c_after"], y["n_after"], x["c_after"], x["n_after"])
+    return d, *widened(d, between * (1 / len(a) + 1 / len(b)))
+
+
 def validated(
     scores: pd.DataFrame, lifts: pd.DataFrame, questions: pd.DataFrame, *, arm: str = "main", variant: str = "sampled"
 ) -> pd.DataFrame:
