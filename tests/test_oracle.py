@@ -129,3 +129,12 @@ def test_a_finished_run_is_reused_only_for_what_it_was_made_with(monkeypatch):
     assert first != oracle.run_recipe(study.model_copy(update={"grpo_learning_rate": 0.5}), cohort, questions)
     assert first != oracle.run_recipe(study, cohort.assign(answer="2"), questions)
     assert first != oracle.run_recipe(study, cohort, questions.assign(prompt="other"))
+
+
+def test_an_arm_that_visits_unequally_or_learns_from_dead_groups_is_not_invalid_for_it():
+    unequal, dead = run_tables(rewards=[3], visits=(3, 1, 1, 1)), run_tables(rewards=[0, 8])
+    assert oracle.invalid_reason(*unequal, cohort_size=4, arm="online") == ""
+    assert oracle.invalid_reason(*unequal, cohort_size=4, arm="dynamic_sampling") == ""
+    assert oracle.invalid_reason(*dead, cohort_size=4, arm="zero_variance_aware") == ""
+    assert "no group" in oracle.invalid_reason(*dead, cohort_size=4, arm="dynamic_sampling")
+    assert "unequally" in oracle.invalid_reason(*unequal, cohort_size=4, arm="zero_variance_aware")
