@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lad_utils import oracle
+from lad_utils import grpo, oracle
 from lad_utils.params import load_study
 
 
@@ -43,7 +43,7 @@ def test_a_run_that_says_nothing_is_invalid_with_its_reason(tables, reason):
 
 
 def record(completions, answers, **columns):
-    recorder = oracle.Recorder(verifier="exact", generations=2)
+    recorder = grpo.Recorder(verifier="exact", generations=2)
     n = len(completions)
     defaults = {"task_id": ["a"] * n, "position": [0] * n, "completion_ids": [[1, 2]] * n, "prompts": [""] * n}
     state = SimpleNamespace(global_step=0)
@@ -68,7 +68,7 @@ def test_text_and_chat_completions_get_the_same_reward():  # D09
 
 def test_a_missing_column_or_unusable_gold_ends_the_run_instead_of_scoring_zero():  # D10, A10
     with pytest.raises(TypeError, match="position"):
-        oracle.Recorder(verifier="exact", generations=2)(
+        grpo.Recorder(verifier="exact", generations=2)(
             prompts=[""], completions=["#### 5"], completion_ids=[[1]], answer=["5"], task_id=["a"], trainer_state=None
         )
     with pytest.raises(ValueError, match="see figure"):
