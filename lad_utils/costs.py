@@ -25,7 +25,11 @@ def rollout_cost(totals: pd.DataFrame, *, kind: str, name: str, n_parameters: in
 
 
 def training_cost(groups: pd.DataFrame, *, seconds: float, kind: str, name: str, n_parameters: int) -> dict:
-    """Cost of GRPO runs from their logged groups (tokens and prompt_tokens of all completions of a group)."""
+    """Cost of GRPO runs from their logged groups (tokens and prompt_tokens of all completions of a group).
+
+    All groups count as trained on, which overstates dynamic sampling, whose dead groups are only generated; the further
+    forward pass of zero-variance-aware runs is left out.
+    """
     generated, prompts = int(groups["tokens"].sum()), int(groups["prompt_tokens"].sum())
     seen = generated + prompts
     return _row(kind, name, generated=generated, forward=2 * seen, backward=seen, seconds=seconds, n_parameters=n_parameters)

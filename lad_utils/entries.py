@@ -118,13 +118,14 @@ def training_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
 
 
 def price_sets(tables: dict[str, pd.DataFrame]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """name -> (designed cohorts to calibrate on, offers), as price_entries takes them: also trained mixtures."""
+    """name -> (designed cohorts to calibrate on, offers), as price_entries takes them: those with a measured lift."""
     scores, lifts, questions = tables["scores"], tables["lifts"], tables["eval_questions"]
     made = {
         arm: offers_of(validated(scores, lifts, questions, arm=arm), tables["cohorts"], lifts, arm=arm)
         for arm in ("main", "mixture")
     }
-    return {"designed": (made["main"], made["main"]), "mixtures": (made["main"], made["mixture"])}
+    sets = {"designed": (made["main"], made["main"]), "mixtures": (made["main"], made["mixture"])}
+    return {name: pair for name, pair in sets.items() if pair[1]["lift"].notna().any()}
 
 
 def prediction_entries(designed: pd.DataFrame, mixtures: pd.DataFrame) -> list[dict]:

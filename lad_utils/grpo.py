@@ -12,6 +12,9 @@ from lad_utils.params import Study
 from lad_utils.rollouts import sampler_of
 from lad_utils.verifier import completion_text
 
+MAX_ROUNDS = 4  # of generation a step, after which dynamic sampling takes what it has
+ENTROPY_SCALE = 0.1  # alpha of RL-ZVP
+
 
 class Recorder:
     """The reward function of one run, which logs raw rewards a group and step before TRL scales them.
@@ -60,7 +63,7 @@ def trainer_options(study: Study, trainer: str) -> dict:
     """
     unscaled = {"scale_rewards": "none", "loss_type": "dr_grpo"}
     sgd = {"optim": "sgd", "learning_rate": study.sgd_learning_rate}
-    both = unscaled | {"optim": "sgd", "learning_rate": study.sgd_unscaled_learning_rate}
+    both = sgd | unscaled | {"learning_rate": study.sgd_unscaled_learning_rate}
     return {"dr_grpo": unscaled, "sgd": sgd, "sgd_unscaled": both}.get(trainer, {})
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from lad_utils.validation import accuracy_difference, cohort_lifts, entry, seed_variance, valid
+from lad_utils.validation import accuracy_difference, cohort_entries, cohort_lifts, entry, seed_variance, valid
 
 OURS = "online_lad"
 
@@ -54,15 +54,7 @@ def online_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
         return []
     entries = []
     for variant, name in (("sampled", "lift"), ("greedy", "greedy_lift")):
-        for row in cohort_lifts(runs, questions, arm="online", variant=variant).itertuples():
-            args = {
-                "low": row.ci_low,
-                "high": row.ci_high,
-                "n": row.n,
-                "source": "eval_questions.parquet",
-                "reason": row.reason,
-            }
-            entries.append(entry(f"online.{row.cohort}.{name}", row.lift, note=f"{row.n_seeds} seeds", **args))
+        entries += cohort_entries(cohort_lifts(runs, questions, arm="online", variant=variant), "online.{cohort}." + name)
     curves = learning_curves(tables)
     return [*entries, *_differences(runs, questions), *_at_equal_tokens(curves), *_visits(runs, tables["groups"])]
 
@@ -81,38 +73,40 @@ def _differences(runs: pd.DataFrame, questions: pd.DataFrame) -> Iterator[dict]:
 
 
 def _at_equal_tokens(curves: pd.DataFrame) -> Iterator[dict]:
-    """Accuracy at the tokens that every run reached, and on the way there: means and LAD's differences, t over seeds."""
+    """Accuracy at the tokens that every run reached, and on the way there: means and LAD's differences, on these questions."""
     budget = curves.groupby(["sampler", "seed"])["tokens"].max().min()
     source = "curves.parquet, lifts.parquet"
     for name, values in (("accuracy", at_tokens(curves, budget)), ("mean_accuracy", mean_on_the_way(curves, budget))):
         groups = {sampler: v.to_numpy() for sampler, v in values.groupby(level=0, sort=False)}
+        what = f"at {budget:,.0f} generated tokens" if name == "accuracy" else f"mean over the first {budget:,.0f} tokens"
         for sampler, x in groups.items():
-            low, high = t_interval(x)
-            note = f"at {budget:,.0f} generated tokens" if name == "accuracy" else f"mean over the first {budget:,.0f} tokens"
-            yield entry(f"online.{sampler}.{name}", x.mean(), low=low, high=high, n=len(x), source=source, note=note)
+            low, high, note = t_interval(x)
+            args = {"low": low, "high": high, "n": len(x), "source": source, "note": f"{what}; {note}"}
+            yield entry(f"online.{sampler}.{name}", x.mean(), **args)
             if sampler != OURS and OURS in groups:
-                low, high, why = welch_interval(groups[OURS], x)
-                value = groups[OURS].mean() - x.mean()
-                args = {"low": low, "high": high, "n": len(x) + len(groups[OURS]), "source": source}
-                yield entry(f"online.{OURS}_minus_{sampler}.{name}", value, note=f"Welch over seeds{why}", **args)
+                low, high, note = welch_interval(groups[OURS], x)
+                args = {"low": low, "high": high, "n": len(x) + len(groups[OURS]), "source": source, "note": f"{what}; {note}"}
+                yield entry(f"online.{OURS}_minus_{sampler}.{name}", groups[OURS].mean() - x.mean(), **args)
 
 
-def t_interval(x: np.ndarray) -> tuple[float, float]:
-    """95% t interval of a mean over seeds; NaN with one seed."""
-    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else np.nan
-    return x.mean() - half, x.mean() + half
+def t_interval(x: np.ndarray) -> tuple[float, float, str]:
+    """(low, high, what it covers): 95% t interval of a mean over seeds; NaN and why with one seed."""
+    if len(x) < 2:
+        return np.nan, np.nan, "one seed: no interval"
+    half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
+    return x.mean() - half, x.mean() + half, "t over seeds"
 
 
 def welch_interval(a: np.ndarray, b: np.ndarray) -> tuple[float, float, str]:
-    """(low, high, ""): 95% interval of mean(a) - mean(b), seeds unpaired; NaN and why with fewer than two seeds a side."""
+    """(low, high, what it covers): 95% interval of mean(a) - mean(b), seeds unpaired; NaN and why with one seed a side."""
     if min(len(a), len(b)) < 2:
-        return np.nan, np.nan, ", too few for an interval"
+        return np.nan, np.nan, "one seed: no interval"
     found = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
-    return found.low, found.high, ""
+    return found.low, found.high, "Welch over seeds"
 
 
 def _visits(runs: pd.DataFrame, groups: pd.DataFrame) -> Iterator[dict]:
-    """What each sampler generated and visited: tokens a run, share of mixed groups, share of the tasks ever visited."""
+    """What each sampler generated and visited: tokens a run, share of mixed groups, number of tasks ever visited."""
     good = valid(runs[runs["variant"] == "sampled"]).set_index("run_id")["cohort"]
     mine = groups[groups["run_id"].isin(good.index)]
     mine = mine.assign(sampler=mine["run_id"].map(good), mixed=mine["reward_sum"].between(0, mine["n"], inclusive="neither"))
@@ -120,5 +114,6 @@ def _visits(runs: pd.DataFrame, groups: pd.DataFrame) -> Iterator[dict]:
         by_run = rows.groupby("run_id")
         told = {"tokens": by_run["tokens"].sum(), "mixed_share": by_run["mixed"].mean(), "tasks": by_run["position"].nunique()}
         for name, values in told.items():
-            low, high = t_interval(values.to_numpy(dtype=float))
-            yield entry(f"online.{sampler}.{name}", values.mean(), low=low, high=high, n=len(values), source="groups.parquet")
+            low, high, note = t_interval(values.to_numpy(dtype=float))
+            args = {"low": low, "high": high, "n": len(values), "source": "groups.parquet", "note": note}
+            yield entry(f"online.{sampler}.{name}", values.mean(), **args)

@@ -28,7 +28,7 @@ def curves_by_tokens(curves: pd.DataFrame) -> Figure:
         if mine.empty:
             continue
         values = np.array([at_tokens(mine, tokens).to_numpy() for tokens in at])
-        low, high = np.transpose([t_interval(row) for row in values])
+        low, high = np.transpose([t_interval(row)[:2] for row in values])
         for panel in (axes, late):
             panel.plot(at / 1000, 100 * values.mean(axis=1), linestyle=STYLES[sampler], color=COLOURS[sampler], label=label)
             panel.fill_between(at / 1000, 100 * low, 100 * high, color=COLOURS[sampler], alpha=0.12, linewidth=0)
@@ -45,7 +45,7 @@ def curves_by_tokens(curves: pd.DataFrame) -> Figure:
 def differences(found: dict[str, dict]) -> Figure:
     """LAD's sampler less each other: final accuracy, and mean accuracy on the way, in points with 95% intervals."""
     others = [s for s in LABELS if f"online.{OURS}_minus_{s}" in found][::-1]
-    panels = (("", "after training, paired by question"), (".mean_accuracy", "mean over the run, at equal tokens"))
+    panels = (("", "after training, paired by question"), (".mean_accuracy", "mean over the run, at equal tokens; over seeds"))
     figure, grid = plt.subplots(1, 2, figsize=(9.5, 0.5 * len(others) + 1.3), sharey=True)
     for axes, (suffix, title) in zip(grid, panels, strict=True):
         for place, other in enumerate(others):

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from lad_utils.cohorts import COMPARED
-from lad_utils.grpo import train, trainer_options
+from lad_utils.grpo import ENTROPY_SCALE, MAX_ROUNDS, train, trainer_options
+from lad_utils.online import DECAY, STRENGTH
 from lad_utils.params import TRAINERS, Study
 from lad_utils.progress import oracle_jobs
 from lad_utils.rollouts import load_model, sampler_of, transformers_engine
@@ -52,16 +53,16 @@ SHAPING = {
 }
 
 
-def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: int, unequal: bool = False) -> str:
-    """Why a run says nothing about its cohort, or an empty string. `unequal`: its trainer visits tasks unequally by design."""
+def invalid_reason(groups: pd.DataFrame, steps: pd.DataFrame, *, cohort_size: int, arm: str = "main") -> str:
+    """Why a run says nothing about its cohort, or an empty string. Some arms visit unequally, or learn without mixed groups."""
     broken = ~np.isfinite(steps[["loss", "grad_norm"]].astype(float)).all(axis=1)
     if broken.any():
         return f"loss or gradient not finite, first at step {steps['step'][broken].min()}"
     if (steps["clipped_share"] == 1).all():
         return "every completion of every step was truncated"
-    if (steps["zero_variance_share"] == 1).all():
+    if (steps["zero_variance_share"] == 1).all() and arm != "zero_variance_aware":
         return "no group ever had both rewards, so no gradient ever flowed"
-    if unequal:
+    if arm in UNEQUAL:
         return ""
     visits = groups["position"].value_counts().reindex(range(cohort_size), fill_value=0)
     if visits.max() - visits.min() > 1:
@@ -100,10 +101,10 @@ def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame, *, a
     """Digest of all that a run's result depends on, besides its seed."""
     settings = [study.model_dump(include=SHAPING), base_digest(study)]
     if arm in TRAINERS:
-        settings += [arm, trainer_options(study, arm)]
+        settings += [arm, trainer_options(study, arm), MAX_ROUNDS, ENTROPY_SCALE]
     given = ["prompt", "answer", "verifier"]
     if arm == "online":
-        settings.append(cohort["sampler"].iloc[0])
+        settings += [cohort["sampler"].iloc[0], STRENGTH, DECAY]
         given += ["correct", "k"]
     rows = cohort[given].to_numpy().tolist()
     asked = questions[["task_id", "prompt", "answer"]].to_numpy().tolist()
@@ -176,7 +177,7 @@ def run(
         "arm": arm,
         "cohort": name,
         "seed": seed,
-        "invalid": invalid_reason(groups, steps, cohort_size=len(cohort), unequal=arm in UNEQUAL),
+        "invalid": invalid_reason(groups, steps, cohort_size=len(cohort), arm=arm),
         "steps": len(steps),
         "tokens": int(groups["tokens"].sum()),
         "recipe": recipe,

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lad_utils.prediction import Calibration, calibrate, predict, prediction_table
 from lad_utils.stats import spearman_ci
-from lad_utils.validation import entry
+from lad_utils.validation import entry, valid
 
 DRAWS = 4000
 LEVEL = 0.9
@@ -32,12 +32,17 @@ def dollars(offers: pd.DataFrame, *, per_task: float = 0.0, per_million_tokens: 
 
 
 def lift_draws(calibration: Calibration, offers: pd.DataFrame, *, rng: np.random.Generator) -> np.ndarray:
-    """Draws of the offers' lifts, (DRAWS, n): a held-out line of the calibration for all, a signed residual for each.
+    """Draws of the offers' lifts, (DRAWS, n): a line of the calibration for all offers, a signed held-out residual for each.
 
-    What jackknife+ makes intervals of, read as a distribution: offers share the line's error, their residuals are independent.
+    Lines lie about their mean as held-out ones do, times sqrt(n-1), the jackknife's standard error of a line; offers share this
+    error. Residuals are those of jackknife+, noise in the measured lifts included. ValueError if an offer lacks a value.
     """
+    lacking = offers[~np.isfinite(offers[list(calibration.features)].to_numpy(dtype=float)).all(axis=1)]
+    if len(lacking):
+        raise ValueError(f"price: offer {lacking['cohort'].iloc[0]!r} lacks a value of {', '.join(calibration.features)}")
     design = np.column_stack([np.ones(len(offers)), *(offers[name].to_numpy(dtype=float) for name in calibration.features)])
-    lines = calibration.held_out[rng.integers(0, calibration.n, DRAWS)]
+    middle = calibration.held_out.mean(axis=0)
+    lines = middle + np.sqrt(calibration.n - 1) * (calibration.held_out[rng.integers(0, calibration.n, DRAWS)] - middle)
     residuals = calibration.residuals[rng.integers(0, calibration.n, (DRAWS, len(offers)))]
     return lines @ design.T + residuals * rng.choice([-1.0, 1.0], residuals.shape)
 
@@ -48,10 +53,10 @@ def per_dollar(calibration: Calibration, offers: pd.DataFrame, cost: pd.Series, 
     rank: by predicted lift per dollar; rank_low, rank_high: 90% of the draws; p_best: share of them in which it is the best.
     `abstain` as `predict` says; such offers are ranked, but no promise is made for them.
     """
+    drawn = lift_draws(calibration, offers, rng=rng) / cost.to_numpy()
     found = predict(calibration, offers).assign(dollars=cost.to_numpy())
     for name in ("predicted", "low", "high"):
         found[f"{name}_per_dollar"] = found[name] / found["dollars"]
-    drawn = lift_draws(calibration, offers, rng=rng) / cost.to_numpy()
     ranks = (-drawn).argsort(axis=1).argsort(axis=1) + 1
     found["rank"] = found["predicted_per_dollar"].rank(ascending=False, method="first").astype(int)
     found["rank_low"], found["rank_high"] = np.quantile(ranks, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0, method="nearest")
@@ -69,19 +74,26 @@ def under_budget(
     can = (cost <= budget).to_numpy()
     if not can.any():
         return None
-    found = predict(calibration, offers[can]).assign(dollars=cost[can].to_numpy())
     drawn = lift_draws(calibration, offers[can], rng=rng)
+    found = predict(calibration, offers[can]).assign(dollars=cost[can].to_numpy())
     best = int(np.argmax(found["predicted"].to_numpy()))
     chosen = found.iloc[best][["cohort", "dollars", "predicted", "low", "high", "abstain", "reason"]]
     return pd.concat([chosen, pd.Series({"p_best": (drawn.argmax(axis=1) == best).mean(), "n_affordable": int(can.sum())})])
 
 
 def offers_of(table: pd.DataFrame, cohorts: pd.DataFrame, lifts: pd.DataFrame, *, arm: str) -> pd.DataFrame:
-    """Offers from cohorts that were trained: `table` as validation.validated gives it; tokens are those of a mean run."""
+    """Cohorts with a measured lift as offers: `table` as validation.validated gives it, and what a valid run generated, mean.
+
+    A seller's tokens are not known before training; here they are measured, and differ by some percent between cohorts.
+    """
     distinct = cohorts[cohorts["arm"] == arm].groupby("cohort")["task_id"].nunique()
-    runs = lifts[(lifts["arm"] == arm) & (lifts["variant"] == "sampled")]
+    runs = valid(lifts[(lifts["arm"] == arm) & (lifts["variant"] == "sampled")])
     tokens, variance = runs.groupby("cohort")["tokens"].mean(), table["variance"].astype(float)
-    offers = prediction_table(table).assign(variance=variance, ci_low=table["ci_low"], ci_high=table["ci_high"])
+    offers = (
+        prediction_table(table)
+        .dropna(subset="lift")
+        .assign(variance=variance, ci_low=table["ci_low"], ci_high=table["ci_high"])
+    )
     return offers.assign(n_distinct=offers["cohort"].map(distinct), tokens=offers["cohort"].map(tokens)).reset_index(drop=True)
 
 
@@ -113,8 +125,8 @@ def budget_table(offers: pd.DataFrame, predicted: dict[str, pd.Series], cost: pd
 def gain_over_random(offers: pd.DataFrame, predicted: pd.Series, cost: pd.Series) -> tuple[float, float, float]:
     """(mean, low, high) over budgets of the lift bought less that of a random affordable offer.
 
-    The mean is linear in the measured lifts, whose intervals (ci_low, ci_high) make its own 95% one; they share questions, so
-    that taking them as independent errs on the wide side.
+    Linear in the measured lifts once the choices are made: their intervals (ci_low, ci_high) make its own 95% one, for these
+    offers, budgets and choices. Lifts share questions, so that taking them as independent errs on the wide side.
     """
     budgets, weights = sorted(set(cost)), np.zeros(len(offers))
     for budget in budgets:
@@ -130,14 +142,14 @@ def price_entries(sets: dict[str, tuple[pd.DataFrame, pd.DataFrame]]) -> list[di
     """Entries `price.<price>.<set>.*`; `sets`: name -> (designed cohorts to calibrate on, offers), lifts measured in both.
 
     rho: Spearman of predicted with measured lift per dollar, for LAD's line, for that of p(1-p), and for no score at all, which
-    ranks by price alone; gain: lift bought less that of a random affordable offer, see gain_over_random. All is held out.
+    ranks by price alone; gain: lift bought less that of a random affordable offer, see gain_over_random. Predictions are held
+    out, which among the designed cohorts pushes weak predictors below zero (agreement.loco_null): mixtures are the fairer test.
     """
     return [e for name, (designed, offers) in sets.items() for e in _set_entries(name, designed, offers)]
 
 
 def _set_entries(name: str, designed: pd.DataFrame, offers: pd.DataFrame) -> Iterator[dict]:
     source = "scores.parquet, lifts.parquet, cohorts.parquet"
-    offers = offers[np.isfinite(offers["lift"])].reset_index(drop=True)
     told, why = {}, "no offer was trained"
     if len(offers):
         try:
@@ -156,7 +168,7 @@ def _set_entries(name: str, designed: pd.DataFrame, offers: pd.DataFrame) -> Ite
         for rival, predicted in told.items():
             gain, low, high = gain_over_random(offers, predicted, cost)
             bought = budget_table(offers, {rival: predicted}, cost)
-            left = (bought["best"] - bought["lift"]).mean()
+            left = 100 * (bought["best"] - bought["lift"]).mean()
             args = {"low": low, "high": high, "n": len(offers), "source": source}
-            note = f"mean over {len(bought)} budgets; the best affordable would add {100 * left:.1f} points, noise included"
+            note = f"mean over {len(bought)} budgets; interval: noise in these lifts; the best would add {left:.1f} points"
             yield entry(f"price.{price}.{name}.{rival}.gain", gain, note=note, **args)

@@ -41,7 +41,7 @@ def lift_by_trainer(table: pd.DataFrame, lad: pd.Series) -> Figure:
 
 def gains_by_rate(gains: pd.DataFrame) -> Figure:
     """Mean gain of trained tasks by base pass rate, 95% intervals, and each shape's least-squares fit; a panel a trainer."""
-    figure, panels = _panels([t for t in dict.fromkeys(gains["trainer"]) if t != "random_reward"])
+    figure, panels = _panels([*dict.fromkeys(gains["trainer"])])
     for name, axes in panels.items():
         rows = gains[gains["trainer"] == name].reset_index(drop=True)
         rate = rows["correct"] / rows["k"]

@@ -13,8 +13,8 @@ import pandas as pd
 from lad_utils.cohorts import BANDS
 from lad_utils.energy import SHAPES, bayes_power, fit_beta_prior
 from lad_utils.params import TRAINERS
-from lad_utils.stats import spearman_ci
-from lad_utils.validation import accuracy_difference, cohort_lifts, entry, seed_variance, valid
+from lad_utils.stats import paired_difference_ci, spearman_ci
+from lad_utils.validation import cohort_entries, cohort_lifts, entry, seed_variance, valid, widened
 
 # Shapes of STATISTICS 2 by their names in the ablations, where each is a mean over tasks, times diversity.
 VARIANTS = {"variance": "no_headroom", "lad": "lad", "scaled_gain": "scaled_gain", "unscaled_gain": "unscaled_gain"}
@@ -32,9 +32,12 @@ RESAMPLES = 1000
 
 
 def trainer_runs(lifts: pd.DataFrame) -> pd.DataFrame:
-    """Runs of every other trainer, and GRPO's on the same cohorts, with a column `trainer`; none if no other was run."""
+    """Runs of every other trainer, and GRPO's on the same cohorts and seeds, with a column `trainer`; none without others.
+
+    The same seeds, so that noise weakens no trainer's correlations more than another's.
+    """
     others = lifts[lifts["arm"].isin(TRAINERS)]
-    plain = lifts[(lifts["arm"] == "main") & lifts["cohort"].isin(others["cohort"])]
+    plain = lifts[(lifts["arm"] == "main") & lifts["cohort"].isin(others["cohort"]) & lifts["seed"].isin(others["seed"])]
     return pd.concat([plain.assign(trainer="grpo"), others.assign(trainer=others["arm"])], ignore_index=True)
 
 
@@ -56,17 +59,11 @@ def trainer_entries(tables: dict[str, pd.DataFrame]) -> list[dict]:
         return []
     shapes = tables["ablations"].query("arm == 'main'").pivot(index="cohort", columns="variant", values="value")
     return [
-        *_lift_entries(table),
+        *cohort_entries(table, "trainer.{trainer}.{cohort}.lift"),
         *_rank_entries(table, shapes),
         *_beside_grpo(trainer_runs(lifts), questions, tables["groups"]),
         *_shape_entries(tables["task_gains"]),
     ]
-
-
-def _lift_entries(table: pd.DataFrame) -> Iterator[dict]:
-    for row in table.itertuples():
-        args = {"low": row.ci_low, "high": row.ci_high, "n": row.n, "source": "eval_questions.parquet", "reason": row.reason}
-        yield entry(f"trainer.{row.trainer}.{row.cohort}.lift", row.lift, note=f"{row.n_seeds} seeds", **args)
 
 
 def _rank_entries(table: pd.DataFrame, shapes: pd.DataFrame) -> Iterator[dict]:
@@ -85,44 +82,63 @@ def _rank_entries(table: pd.DataFrame, shapes: pd.DataFrame) -> Iterator[dict]:
 
 
 def _beside_grpo(runs: pd.DataFrame, questions: pd.DataFrame, groups: pd.DataFrame) -> Iterator[dict]:
-    """Accuracy after each trainer less that after GRPO, all cohorts together and each, and the tokens that a run generated.
+    """Accuracy after each trainer less that after GRPO, each cohort and their mean, and the tokens that a run generated.
 
-    All together, every cohort counts alike: its seeds are pooled and the seeds' variance divided by the number of runs.
+    Paired by question; the interval covers the draw of questions and, by the pooled variance between seeds, that of seeds.
+    Cohorts with a valid run of both count alike, however many runs they have.
     """
     good = valid(runs[runs["variant"] == "sampled"])
-    tokens = groups.groupby("run_id")["tokens"].sum()
-    for name, mine in good.groupby("trainer", sort=False):
-        spent = mine["run_id"].map(tokens).mean()
-        yield entry(f"trainer.{name}.tokens", spent, n=len(mine), source="groups.parquet", note="generated, a run's mean")
+    tokens, source = groups.groupby("run_id")["tokens"].sum(), "eval_questions.parquet"
+    for name in dict.fromkeys(runs["trainer"]):
+        mine, plain = (good[good["trainer"] == t] for t in (name, "grpo"))
+        reason = "" if len(mine) else "no valid run"
+        args = {"n": len(mine), "source": "groups.parquet", "reason": reason, "note": "generated, a run's mean"}
+        yield entry(f"trainer.{name}.tokens", tokens.reindex(mine["run_id"]).mean(), **args)
         if name == "grpo":
             continue
-        plain = good[(good["trainer"] == "grpo") & good["cohort"].isin(mine["cohort"])]
         between = seed_variance(good[good["trainer"].isin(["grpo", name])].assign(cohort=lambda t: t["arm"] + t["cohort"]))
-        for cohort in ("", *dict.fromkeys(mine["cohort"])):
-            pair = [t if not cohort else t[t["cohort"] == cohort] for t in (mine, plain)]
-            d, low, high = accuracy_difference(questions, *(p["run_id"] for p in pair), between=between)
-            args = {"low": low, "high": high, "n": d.n, "source": "eval_questions.parquet", "reason": d.reason}
-            note = f"{len(pair[0])} runs against {len(pair[1])}"
-            yield entry(f"trainer.{name}.{cohort + '.' if cohort else ''}minus_grpo", d.lift, note=note, **args)
+        shared = [c for c in dict.fromkeys(mine["cohort"]) if c in set(plain["cohort"])]
+        for cohorts, label in ((shared, ""), *(([c], f"{c}.") for c in dict.fromkeys(runs["cohort"][runs["trainer"] == name]))):
+            if not set(cohorts) <= set(shared) or not cohorts:
+                why = "no cohort has a valid run of both"
+                yield entry(f"trainer.{name}.{label}minus_grpo", np.nan, n=0, source=source, reason=why)
+                continue
+            pair = [t[t["cohort"].isin(cohorts)] for t in (mine, plain)]
+            d = paired_difference_ci(*(_mean_rates(questions, p) for p in pair))
+            freedom = sum((1 / p["cohort"].value_counts()).sum() for p in pair) / len(cohorts) ** 2
+            low, high = widened(d, between * freedom)
+            note = f"{len(pair[0])} runs against {len(pair[1])}, paired by question"
+            args = {"low": low, "high": high, "n": d.n, "source": source, "reason": d.reason, "note": note}
+            yield entry(f"trainer.{name}.{label}minus_grpo", d.mean, **args)
+
+
+def _mean_rates(questions: pd.DataFrame, runs: pd.DataFrame) -> pd.Series:
+    """Rate of right answers after training by question: mean over a cohort's runs, then over cohorts."""
+    asked = questions[questions["variant"] == "sampled"].merge(runs[["run_id", "cohort"]], on="run_id")
+    rates = asked.assign(rate=asked["c_after"] / asked["n_after"]).groupby(["cohort", "task_id"])["rate"].mean()
+    return rates.groupby("task_id").mean()
 
 
 def task_gains(groups: pd.DataFrame, judgements: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """What the tasks of the difficulty cohorts gained by their last visit: trainer, task_id, correct, k, gain (mean over runs).
+    """What the tasks of the difficulty cohorts gained by their last visit: trainer, cohort, task_id, correct, k, gain.
 
-    correct of k: one random half of a task's base rollouts, by which shapes are told; gain: pass rate at the last visit less
-    that of the other half. `judgements`: a row a rollout, or a row a vote with its count.
+    correct of k: one random half of a task's base rollouts, by which shapes are told; gain: pass rate at the last visit, mean
+    over runs, less that of the other half. `judgements`: a row a rollout, or a row a vote with its count. Runs that a coin
+    rewarded have no such rate.
     """
     votes = judgements[(judgements["arm"] == "main") & judgements["cohort"].isin(BANDS)]
     weight = votes.get("count", 1)
-    votes = votes.assign(k=weight, right=votes["reward"] * weight).groupby("task_id")[["right", "k"]].sum()
+    votes = votes.assign(k=weight, right=votes["reward"] * weight).groupby(["cohort", "task_id"])[["right", "k"]].sum()
     half = votes["k"] // 2
     correct = np.random.default_rng(0).hypergeometric(votes["right"], votes["k"] - votes["right"], half)
     base = pd.DataFrame({"correct": correct, "k": half, "other": (votes["right"] - correct) / (votes["k"] - half)})
-    good = valid(runs[(runs["variant"] == "sampled") & runs["cohort"].isin(BANDS)])[["run_id", "trainer"]]
-    last = groups.merge(good, on="run_id").sort_values(["run_id", "step"]).drop_duplicates(["run_id", "task_id"], keep="last")
-    last = last.assign(rate=last["reward_sum"] / last["n"]).groupby(["trainer", "task_id"])["rate"].mean().reset_index()
-    table = last.merge(base, left_on="task_id", right_index=True)
-    return table.assign(gain=table["rate"] - table["other"])[["trainer", "task_id", "correct", "k", "gain"]]
+    good = valid(runs[(runs["variant"] == "sampled") & runs["cohort"].isin(BANDS) & (runs["trainer"] != "random_reward")])
+    last = groups.merge(good[["run_id", "trainer", "cohort"]], on="run_id").sort_values(["run_id", "step"])
+    last = last.drop_duplicates(["run_id", "task_id"], keep="last")
+    keys = ["trainer", "cohort", "task_id"]
+    last = last.assign(rate=last["reward_sum"] / last["n"]).groupby(keys)["rate"].mean().reset_index()
+    table = last.merge(base, left_on=["cohort", "task_id"], right_index=True)
+    return table.assign(gain=table["rate"] - table["other"])[[*keys, "correct", "k", "gain"]]
 
 
 def shape_values(correct, k) -> dict[str, np.ndarray]:
@@ -134,19 +150,33 @@ def shape_values(correct, k) -> dict[str, np.ndarray]:
 def _shape_entries(gains: pd.DataFrame) -> Iterator[dict]:
     """Pearson correlation of each shape with the tasks' gains, two fitted parameters each, and its difference from p(1-p)'s.
 
-    Intervals: percentile bootstrap over tasks, for these runs. The random reward's "rate" is that of a coin, so it has none.
+    `within_r`: the same with each cohort's mean taken off both, since a task also gains by what its cohort teaches. Intervals:
+    percentile bootstrap over tasks, for these runs and cohorts.
     """
-    source = "task_gains.parquet"
-    for trainer, mine in gains[gains["trainer"] != "random_reward"].groupby("trainer", sort=False):
-        x, y = shape_values(mine["correct"].to_numpy(), mine["k"].to_numpy()), mine["gain"].to_numpy()
-        rng = np.random.default_rng(0)
-        rows = [np.arange(len(y)), *(rng.integers(0, len(y), len(y)) for _ in range(RESAMPLES))]
-        r = {name: np.array([np.corrcoef(values[i], y[i])[0, 1] for i in rows]) for name, values in x.items()}
-        for name, drawn in r.items():
-            for what, values in (("r", drawn), ("r_minus_variance", drawn - r["variance"])):
-                if (name, what) == ("variance", "r_minus_variance"):
-                    continue
-                low, high = np.quantile(values[1:], [0.025, 0.975])
-                reason = "" if np.isfinite(values[0]) else "gains or rates are constant"
-                args = {"low": low, "high": high, "n": len(y), "source": source, "reason": reason}
-                yield entry(f"trainer.{trainer}.task_gain.{name}.{what}", values[0], note="Pearson over trained tasks", **args)
+    for trainer, mine in gains.groupby("trainer", sort=False):
+        try:
+            shapes = shape_values(mine["correct"].to_numpy(), mine["k"].to_numpy())
+        except ValueError as error:
+            why = str(error)
+            yield entry(f"trainer.{trainer}.task_gain.lad.r", np.nan, n=len(mine), source="task_gains.parquet", reason=why)
+            continue
+        table = pd.DataFrame(shapes | {"gain": mine["gain"].to_numpy()})
+        for name, values in (("r", table), ("within_r", table - table.groupby(mine["cohort"].to_numpy()).transform("mean"))):
+            yield from _correlation_entries(f"trainer.{trainer}.task_gain", name, values)
+
+
+def _correlation_entries(prefix: str, name: str, table: pd.DataFrame) -> Iterator[dict]:
+    values, rng = table.to_numpy(), np.random.default_rng(0)
+    rows = [np.arange(len(values)), *(rng.integers(0, len(values), len(values)) for _ in range(RESAMPLES))]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = np.array([np.corrcoef(values[i].T)[-1, :-1] for i in rows])
+    reference = list(table).index("variance")
+    for place, shape in enumerate(table.columns[:-1]):
+        told = {name: drawn[:, place]}
+        if place != reference:
+            told[f"{name}_minus_variance"] = drawn[:, place] - drawn[:, reference]
+        for what, r in told.items():
+            low, high = np.nanquantile(r, [0.025, 0.975]) if np.isfinite(r).any() else (None, None)
+            args = {"low": low, "high": high, "n": len(values), "source": "task_gains.parquet"}
+            reason = "" if np.isfinite(r[0]) else "gains or rates are constant"
+            yield entry(f"{prefix}.{shape}.{what}", r[0], reason=reason, note="over trained tasks of these runs", **args)

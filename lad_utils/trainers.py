@@ -8,18 +8,17 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from lad_utils.grpo import ENTROPY_SCALE, MAX_ROUNDS
 from lad_utils.online import TaskSampler
-
-MAX_ROUNDS = 4  # of generation a step, after which dynamic sampling takes what it has
-ENTROPY_SCALE = 0.1  # alpha of RL-ZVP
 
 
 class DynamicSampling(GRPOTrainer):
     """DAPO's dynamic sampling: generate until the batch is full of groups with both rewards (Yu et al. 2025, section 3.2).
 
     Further prompts come from permutations of the task set of this trainer's own. After MAX_ROUNDS rounds the batch is filled up
-    with groups that have no advantage. DAPO's other parts need no change here: the loss is averaged over tokens already, there
-    is no KL term, and with one update a batch no ratio is ever clipped, high or low. One process only.
+    with groups that have no advantage. Of DAPO's other parts the loss averaged over tokens and the missing KL term are there
+    already, and with one update a batch no ratio is ever clipped, high or low; overlong completions are not punished. One
+    process only.
     """
 
     def __init__(self, *args, **kwargs):
@@ -34,7 +33,9 @@ class DynamicSampling(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         wanted, mixed, dead = len(inputs) // self.num_generations, [], []
-        for _ in range(MAX_ROUNDS):
+        for rounds in range(MAX_ROUNDS):
+            if rounds:
+                inputs = self._further_prompts(wanted)
             batch = super()._generate_and_score_completions(inputs)
             alive = batch["advantages"].view(wanted, -1).abs().amax(dim=1) > 0
             for group, has_both in enumerate(alive.tolist()):
@@ -43,7 +44,6 @@ class DynamicSampling(GRPOTrainer):
                 (mixed if has_both else dead).append(part)
             if len(mixed) >= wanted:
                 break
-            inputs = self._further_prompts(wanted)
         batch = {name: _stacked([part[name] for part in (mixed + dead)[:wanted]], name) for name in batch if batch[name].dim()}
         return batch | {"num_items_in_batch": batch["completion_mask"].sum()}
 

@@ -7,6 +7,7 @@ from lad_utils.trainer_ranking import LABELS as SHAPES
 from lad_utils.trainer_ranking import TITLES
 
 NONE = "* Not tried in this study."
+NOTHING = {"value": None}
 
 
 def other_trainers(found: dict[str, dict]) -> str:
@@ -25,12 +26,19 @@ def other_trainers(found: dict[str, dict]) -> str:
         r = {s: e for s in SHAPES if (e := found.get(f"trainer.{name}.task_gain.{s}.r")) and e["value"] is not None}
         if not r:
             continue
-        best = max(r, key=lambda s: r[s]["value"])
-        each = ", ".join(f"{SHAPES[s]} {e['value']:.3f}" for s, e in r.items())
-        ahead = found.get(f"trainer.{name}.task_gain.{best}.r_minus_variance")
-        margin = f", ahead of p(1-p) by {shown(ahead, 3)}" if ahead else ""
-        what = f"What a trained task gains, {title}, Pearson over {r[best]['n']:,} tasks"
-        lines.append(f"{what}: {each}; best {SHAPES[best]}{margin}.")
+        each = ", ".join(
+            f"{SHAPES[s]} {e['value']:.3f} ({found[f'trainer.{name}.task_gain.{s}.within_r']['value']:.3f})"
+            for s, e in r.items()
+        )
+        beside = {s: found[f"trainer.{name}.task_gain.{s}.r_minus_variance"] for s in r if s != "variance"}
+        clear = [
+            f"{SHAPES[s]} {'ahead' if e['value'] > 0 else 'behind'} {shown(e, 3)}"
+            for s, e in beside.items()
+            if e["ci_low"] is not None and e["ci_low"] * e["ci_high"] > 0
+        ]
+        n = next(iter(r.values()))["n"]
+        what = f"What a trained task gains, {title}, Pearson over {n:,} tasks of these runs (within cohorts)"
+        lines.append(f"{what}: {each}; clearly beside p(1-p): {', '.join(clear) or 'none'}.")
     return "\n".join(f"* {line}" for line in lines) or NONE
 
 
@@ -52,8 +60,8 @@ def online_sampling(found: dict[str, dict]) -> str:
     groups = [
         f"{SAMPLERS[s]} {share['value']:.0%} and {tasks['value']:.0f}"
         for s in names
-        if (share := found[f"online.{s}.mixed_share"])["value"] is not None
-        and (tasks := found[f"online.{s}.tasks"])["value"] is not None
+        if (share := found.get(f"online.{s}.mixed_share", NOTHING))["value"] is not None
+        and (tasks := found.get(f"online.{s}.tasks", NOTHING))["value"] is not None
     ]
     if groups:
         lines.append(f"Share of groups with both rewards, and tasks ever visited: {', '.join(groups)}.")

@@ -118,6 +118,23 @@ def validated(
     return table[~table["cohort"].isin(CONTROLS)].reset_index(drop=True)
 
 
+def cohort_entries(table: pd.DataFrame, name: str) -> list[dict]:
+    """An entry a row of `table`, as cohort_lifts gives it; `name` holds {cohort}, or other columns of the table."""
+    return [
+        entry(
+            name.format(**row),
+            row["lift"],
+            low=row["ci_low"],
+            high=row["ci_high"],
+            n=row["n"],
+            source="eval_questions.parquet",
+            reason=row["reason"],
+            note=f"{row['n_seeds']} seeds, {row['n_invalid']} invalid",
+        )
+        for row in table.to_dict("records")
+    ]
+
+
 def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFrame) -> list[dict]:
     """Base accuracy and every cohort's lift: sampled, greedy, and sampled on seen and on unseen skill patterns alone."""
     entries, source = [], "eval_questions.parquet"
@@ -138,10 +155,7 @@ def lift_entries(lifts: pd.DataFrame, questions: pd.DataFrame, tasks: pd.DataFra
     ]
     for name, variant, chosen in subsets:
         runs = lifts if chosen is questions else lifts_over(chosen, lifts, variant=variant)
-        for row in cohort_lifts(runs, chosen, arm="main", variant=variant).itertuples():
-            note = f"{row.n_seeds} seeds, {row.n_invalid} invalid"
-            args = {"low": row.ci_low, "high": row.ci_high, "n": row.n, "source": source, "reason": row.reason, "note": note}
-            entries.append(entry(f"{row.cohort}.{name}", row.lift, **args))
+        entries += cohort_entries(cohort_lifts(runs, chosen, arm="main", variant=variant), "{cohort}." + name)
     return entries
 
 

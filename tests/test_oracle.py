@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lad_utils import oracle
+from lad_utils import grpo, oracle
 from lad_utils.params import load_study
 
 
@@ -43,7 +43,7 @@ def test_a_run_that_says_nothing_is_invalid_with_its_reason(tables, reason):
 
 
 def record(completions, answers, **columns):
-    recorder = oracle.Recorder(verifier="exact", generations=2)
+    recorder = grpo.Recorder(verifier="exact", generations=2)
     n = len(completions)
     defaults = {"task_id": ["a"] * n, "position": [0] * n, "completion_ids": [[1, 2]] * n, "prompts": [""] * n}
     state = SimpleNamespace(global_step=0)
@@ -68,7 +68,7 @@ def test_text_and_chat_completions_get_the_same_reward():  # D09
 
 def test_a_missing_column_or_unusable_gold_ends_the_run_instead_of_scoring_zero():  # D10, A10
     with pytest.raises(TypeError, match="position"):
-        oracle.Recorder(verifier="exact", generations=2)(
+        grpo.Recorder(verifier="exact", generations=2)(
             prompts=[""], completions=["#### 5"], completion_ids=[[1]], answer=["5"], task_id=["a"], trainer_state=None
         )
     with pytest.raises(ValueError, match="see figure"):
@@ -129,3 +129,12 @@ def test_a_finished_run_is_reused_only_for_what_it_was_made_with(monkeypatch):
     assert first != oracle.run_recipe(study.model_copy(update={"grpo_learning_rate": 0.5}), cohort, questions)
     assert first != oracle.run_recipe(study, cohort.assign(answer="2"), questions)
     assert first != oracle.run_recipe(study, cohort, questions.assign(prompt="other"))
+
+
+def test_an_arm_that_visits_unequally_or_learns_from_dead_groups_is_not_invalid_for_it():
+    unequal, dead = run_tables(rewards=[3], visits=(3, 1, 1, 1)), run_tables(rewards=[0, 8])
+    assert oracle.invalid_reason(*unequal, cohort_size=4, arm="online") == ""
+    assert oracle.invalid_reason(*unequal, cohort_size=4, arm="dynamic_sampling") == ""
+    assert oracle.invalid_reason(*dead, cohort_size=4, arm="zero_variance_aware") == ""
+    assert "no group" in oracle.invalid_reason(*dead, cohort_size=4, arm="dynamic_sampling")
+    assert "unequally" in oracle.invalid_reason(*unequal, cohort_size=4, arm="zero_variance_aware")

@@ -76,6 +76,10 @@ def test_a_budget_buys_the_best_prediction_it_can_afford():
     assert some.cohort == can.cohort[can.lad.idxmax()] and some.dollars <= budget and some.n_affordable == 5
     assert some.low < some.predicted < some.high and 0 < some.p_best <= 1
     assert price.under_budget(calibrate(designed), new, cost, cost.min() - 1, rng=rng) is None
+    lacking = new.assign(lad=[np.nan, *new.lad[1:]])
+    for ask in (price.per_dollar, lambda *args, rng: price.under_budget(*args, 1e6, rng=rng)):
+        with pytest.raises(ValueError, match="offer 'c100' lacks a value of lad"):
+            ask(calibrate(designed), lacking, cost, rng=rng)
 
 
 def test_no_offer_predicts_its_own_lift():
@@ -117,7 +121,7 @@ def test_entries_say_who_ranks_best_and_why_nothing_can_be_said():
     assert {name.split(".")[1] for name in found} == {"task", "token"}
     few = price.price_entries({"designed": (offers(4), offers(4))})
     assert few[0]["value"] is None and "too few" in few[0]["reason"]
-    none = price.price_entries({"mixtures": (designed, new.assign(lift=np.nan))})
+    none = price.price_entries({"mixtures": (designed, new.head(0))})
     assert none[0]["value"] is None and none[0]["reason"] == "no offer was trained"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lad_utils import micro, oracle, rollouts, runs
+from lad_utils import grpo, micro, rollouts, runs
 from lad_utils.params import REPOSITORY, load_study
 
 
@@ -29,7 +29,7 @@ def tasks(study):
 
 def test_scoring_training_and_evaluation_share_one_sampler_contract(study, tmp_path):
     sampler = rollouts.sampler_of(study)
-    config = oracle.grpo_config(study, seed=0, folder=tmp_path)
+    config = grpo.grpo_config(study, seed=0, folder=tmp_path)
     generate = sampler.generate_kwargs()
     assert (config.temperature, config.top_p, config.top_k) == (generate["temperature"], generate["top_p"], generate["top_k"])
     assert config.max_completion_length == generate["max_new_tokens"] == sampler.generate_kwargs(greedy=True)["max_new_tokens"]
@@ -46,7 +46,7 @@ def test_a_template_takes_braces_in_a_prompt_literally():
 
 
 def test_cpu_training_is_in_full_precision_with_every_choice_written_out(study, tmp_path):  # D13
-    config = oracle.grpo_config(study, seed=0, folder=tmp_path)
+    config = grpo.grpo_config(study, seed=0, folder=tmp_path)
     assert not config.bf16 and not config.fp16 and not config.use_vllm and config.report_to == []
     assert (config.loss_type, config.scale_rewards, config.beta, config.num_iterations) == ("dapo", "group", 0.0, 1)
 

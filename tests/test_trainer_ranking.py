@@ -45,7 +45,7 @@ def study(trainer="sgd", *, order=1, shift=0):
         for v, sign in (("lad", 1), ("no_headroom", -1), ("scaled_gain", 1), ("unscaled_gain", 1))
     ]
     groups = pd.DataFrame({"run_id": lifts.run_id, "tokens": 10})
-    gains = pd.DataFrame(columns=["trainer", "task_id", "correct", "k", "gain"])
+    gains = pd.DataFrame(columns=["trainer", "cohort", "task_id", "correct", "k", "gain"])
     tables = {"lifts": lifts, "eval_questions": questions, "groups": groups, "ablations": pd.DataFrame(ablations)}
     return tables | {"task_gains": gains}
 
@@ -72,20 +72,41 @@ def test_grpo_is_compared_on_the_same_cohorts_only():
     after = after[after.cohort != "random"].groupby("arm").rate.mean()
     e = found["trainer.sgd.minus_grpo"]
     assert e["value"] == pytest.approx(after["sgd"] - after["main"]) and e["ci_low"] < e["value"] < e["ci_high"]
-    assert e["note"] == "12 runs against 12" and "trainer.grpo.random.lift" not in found
-    assert found["trainer.sgd.hard.minus_grpo"]["note"] == "2 runs against 2"
+    assert e["note"] == "12 runs against 12, paired by question" and "trainer.grpo.random.lift" not in found
+    assert found["trainer.sgd.hard.minus_grpo"]["note"].startswith("2 runs against 2,")
 
 
-def test_seeds_of_two_arms_of_one_cohort_are_not_taken_for_one_another():
-    """Trainers that differ from one another, but whose seeds agree, have an interval no wider than questions make it."""
-    after = {(arm, name, s): [8 if arm == "sgd" else 4] * 20 for arm in ("main", "sgd") for name in NAMES[:2] for s in (0, 1)}
-    lifts, questions = runs_of(after)
-    groups = pd.DataFrame({"run_id": lifts.run_id, "tokens": 1})
-    runs = trainer_ranking.trainer_runs(lifts)
-    found = {e["name"]: e for e in trainer_ranking._beside_grpo(runs, questions, groups)}
-    assert found["trainer.sgd.minus_grpo"]["value"] == found["trainer.sgd.minus_grpo"]["ci_high"] or (
-        found["trainer.sgd.minus_grpo"]["ci_high"] is None  # no spread between questions or seeds at all
-    )
+def test_cohorts_count_alike_however_many_runs_are_valid():
+    tables = study(shift=1)
+    before = by_name(tables)["trainer.sgd.minus_grpo"]["value"]
+    lost = (tables["lifts"].run_id == "sgd/easy/seed1") | (tables["lifts"].run_id == "main/hard/seed0")
+    tables["lifts"].loc[lost, "invalid"] = "broken"
+    found = by_name(tables)
+    each = [
+        e["value"] for n, e in found.items() if n.startswith("trainer.sgd.") and n.count(".") == 3 and n.endswith("minus_grpo")
+    ]
+    assert found["trainer.sgd.minus_grpo"]["value"] == pytest.approx(np.mean(each)) and len(each) == 6
+    assert found["trainer.sgd.minus_grpo"]["value"] != before
+
+
+def test_a_cohort_without_a_valid_run_on_one_side_is_left_out_with_a_reason():
+    tables = study()
+    tables["lifts"].loc[tables["lifts"].run_id.str.startswith("main/hard/"), "invalid"] = "no group ever had both rewards"
+    found = by_name(tables)
+    assert found["trainer.sgd.hard.minus_grpo"]["reason"] == "no cohort has a valid run of both"
+    assert found["trainer.sgd.minus_grpo"]["note"].startswith("10 runs against 10")
+    tables["lifts"].loc[tables["lifts"].arm == "sgd", "invalid"] = "broken"
+    found = by_name(tables)
+    assert found["trainer.sgd.minus_grpo"]["value"] is None and found["trainer.sgd.tokens"]["reason"] == "no valid run"
+
+
+def test_grpo_gives_as_many_seeds_as_the_others_have():
+    tables = study()
+    more, asked = runs_of({("main", name, 5): [8] * 60 for name in NAMES[:6]})
+    before = by_name(tables)
+    tables["lifts"] = pd.concat([tables["lifts"], more], ignore_index=True)
+    tables["eval_questions"] = pd.concat([tables["eval_questions"], asked], ignore_index=True)
+    assert by_name(tables) == before
 
 
 def test_a_study_without_other_trainers_has_no_entries():
@@ -124,7 +145,7 @@ def test_the_shape_that_made_the_gains_is_found(power, best):
     rng = np.random.default_rng(1)
     p = rng.uniform(0, 1, 3000)
     correct, gain = rng.binomial(16, p), 2 * p ** power[0] * (1 - p) ** power[1] + rng.normal(0, 0.02, 3000)
-    gains = pd.DataFrame({"trainer": "sgd", "task_id": "t", "correct": correct, "k": 16, "gain": gain})
+    gains = pd.DataFrame({"trainer": "sgd", "cohort": "c", "task_id": "t", "correct": correct, "k": 16, "gain": gain})
     found = {e["name"]: e for e in trainer_ranking._shape_entries(gains)}
     r = {shape: found[f"trainer.sgd.task_gain.{shape}.r"]["value"] for shape in trainer_ranking.LABELS}
     assert max(r, key=r.get) == best

@@ -62,6 +62,7 @@ class Rounds:
         self.rounds, self.asked = list(rounds), []
 
     def __call__(self, trainer, inputs):
+        self.trainer = trainer
         self.asked.append([row["position"] for row in inputs])
         advantages, prompt, completion, mark = self.rounds.pop(0)
         return {
@@ -96,6 +97,7 @@ def test_dynamic_sampling_asks_on_until_the_batch_is_full_of_mixed_groups(monkey
 def test_dynamic_sampling_takes_dead_groups_when_its_rounds_are_over(monkeypatch):
     dead, one = [0.0] * 4, [0.0, 0.0, 1.0, -1.0]
     batch, fake = sampled(monkeypatch, [(dead, 2, 2, 1), (dead, 2, 2, 2), (one, 2, 2, 3), (dead, 2, 2, 4), (one, 2, 2, 5)])
+    assert len(fake.trainer._waiting) == 0  # three further rounds of two are just the six tasks: none was taken in vain
     assert len(fake.asked) == trainers.MAX_ROUNDS
     assert batch["advantages"].tolist() == [1, -1, 0, 0] and batch["completion_ids"][:, 0].tolist() == [3, 3, 1, 1]
 
