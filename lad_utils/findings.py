@@ -87,6 +87,17 @@ def _misplaced(found: dict[str, dict], n: int = 4) -> str:
     return ", ".join(placed) + f", of {len(names)}"
 
 
+def _selection_verdict(differences: dict[str, dict]) -> str:
+    """Which selections training on top-LAD beats and which beat it, by intervals of accuracy after training."""
+    sides = {"ahead of": [], "behind": [], "not told apart from": []}
+    for name, e in differences.items():
+        if e["ci_low"] is not None:
+            side = "ahead of" if e["ci_low"] > 0 else "behind" if e["ci_high"] < 0 else "not told apart from"
+            sides[side].append(name.replace("_lad", "-LAD").replace("_", " "))
+    told = [f"{side} {', '.join(names) or 'none'}" for side, names in sides.items()]
+    return f"By these intervals, each at 95% by itself, top-LAD is {'; '.join(told)}."
+
+
 def _selection_lines(found: dict[str, dict]) -> list[str]:
     """Training on top-LAD against other selections, by everything that was measured of them, and the dose-response."""
     lines, names = [], [n.removeprefix("causal.top_lad_minus_") for n in found if n.startswith("causal.top_lad_minus_")]
@@ -103,6 +114,8 @@ def _selection_lines(found: dict[str, dict]) -> list[str]:
         ]
         if told:
             lines.append(f"Selection, {label}, paired by question, top-LAD less {'; '.join(told)}.")
+        if told and not measure:
+            lines.append(_selection_verdict({n: found[f"causal.top_lad_minus_{n}"] for n in others}))
     if e := found.get("causal.dose.decile_rho"):
         lad, best = (shown(found[f"causal.dose.{name}"], digits) for name, digits in (("lad_rho", 2), ("best_decile", 0)))
         lines.append(

@@ -29,8 +29,9 @@ def lift_by_trainer(table: pd.DataFrame, lad: pd.Series) -> Figure:
         rows = table[table["trainer"] == name]
         errors = 100 * np.maximum([rows["lift"] - rows["ci_low"], rows["ci_high"] - rows["lift"]], 0)
         axes.errorbar(rows["cohort"].map(lad), 100 * rows["lift"], yerr=errors, fmt="o", color=COLOURS["difficulty"], capsize=2)
-        for row in rows.itertuples():
-            label = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 6.5}
+        ordered = rows.assign(place=rows["cohort"].map(lad)).sort_values(["place", "cohort"])
+        for n, row in enumerate(ordered.itertuples()):
+            label = {"xytext": (4, 4 if n % 2 else -9), "textcoords": "offset points", "fontsize": 6.5}
             axes.annotate(row.cohort.replace("_", " "), (lad[row.cohort], 100 * row.lift), **label)
         axes.axhline(0, color="0.3", linewidth=0.8)
         axes.set_title(TITLES[name], fontsize=9.5, loc="left")
@@ -41,7 +42,7 @@ def lift_by_trainer(table: pd.DataFrame, lad: pd.Series) -> Figure:
 
 def gains_by_rate(gains: pd.DataFrame) -> Figure:
     """Mean gain of trained tasks by base pass rate, 95% intervals, and each shape's least-squares fit; a panel a trainer."""
-    figure, panels = _panels([*dict.fromkeys(gains["trainer"])])
+    figure, panels = _panels([t for t in TITLES if (gains["trainer"] == t).any()])
     for name, axes in panels.items():
         rows = gains[gains["trainer"] == name].reset_index(drop=True)
         rate = rows["correct"] / rows["k"]
@@ -79,7 +80,9 @@ def ranks_by_trainer(found: dict[str, dict]) -> Figure:
             axes.plot(e["value"], height, marker, color=colour, linestyle="none")
         axes.plot([], [], marker, color=colour, linestyle="none", label=label)
     axes.axvline(0, color="0.3", linewidth=0.8)
-    axes.set(xlim=(-1.03, 1.03), yticks=range(len(names)), yticklabels=[TITLES[n] for n in names])
+    axes.set(
+        xlim=(-1.03, 1.03), ylim=(-0.6, len(names) - 0.4), yticks=range(len(names)), yticklabels=[TITLES[n] for n in names]
+    )
     axes.set_xlabel("Spearman with lift, 95%")
     axes.invert_yaxis()
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)

@@ -62,3 +62,10 @@ def test_few_sets_support_and_contradict_nothing():
     few = {n: e | {"n": 2} if n.startswith("published.zeros.sets.share_beaten") else e for n, e in ENTRIES.items()}
     line = next(x for x in published_view.published_findings(few).splitlines() if "no base success" in x)
     assert line.startswith("* **Leaves open**")
+
+
+def test_a_selection_that_beats_top_lad_is_named_as_such():
+    ends = {"random_pool": (-0.01, 0.01), "top_variance": (-0.03, -0.01), "bottom_lad": (0.1, 0.2)}
+    found = {n: {"ci_low": low, "ci_high": high} for n, (low, high) in ends.items()}
+    told = findings._selection_verdict(found | {"easiest": {"ci_low": None, "ci_high": None}})
+    assert "ahead of bottom-LAD; behind top variance; not told apart from random pool." in told and "easiest" not in told
