@@ -32,7 +32,7 @@ def curves_by_tokens(curves: pd.DataFrame) -> Figure:
         for panel in (axes, late):
             panel.plot(at / 1000, 100 * values.mean(axis=1), linestyle=STYLES[sampler], color=COLOURS[sampler], label=label)
             panel.fill_between(at / 1000, 100 * low, 100 * high, color=COLOURS[sampler], alpha=0.12, linewidth=0)
-    axes.set(xlabel="generated tokens (thousands)", ylabel="accuracy on held-out questions (%), 95% over seeds")
+    axes.set(xlabel="generated tokens (thousands)", ylabel="accuracy (%), 95% over seeds")
     axes.legend(frameon=False, fontsize=8.5)
     late.set(xlim=(0.5 * budget / 1000, budget / 1000), xlabel="generated tokens (thousands), second half")
     shown = [line.get_ydata()[len(at) // 2 :] for line in late.get_lines()]
@@ -57,6 +57,11 @@ def differences(found: dict[str, dict]) -> Figure:
                 axes.plot(ends, [place, place], color=COLOURS[other], linewidth=2, alpha=0.6)
             axes.plot(100 * e["value"], place, "o", color=COLOURS[other])
         axes.axvline(0, color="0.3", linewidth=0.8)
-        axes.set(yticks=range(len(others)), yticklabels=[LABELS[o] for o in others], xlabel="points, 95%")
+        axes.set(
+            ylim=(-0.6, len(others) - 0.4),
+            yticks=range(len(others)),
+            yticklabels=[LABELS[o] for o in others],
+            xlabel="points, 95%",
+        )
         axes.set_title(title, fontsize=9.5, loc="left")
     return figure
