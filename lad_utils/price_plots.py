@@ -27,17 +27,15 @@ def lift_per_dollar(ranked: pd.DataFrame, measured: pd.Series, *, unit: str) -> 
     return figure
 
 
-def bought_under_budget(bought: dict[str, pd.DataFrame]) -> Figure:
-    """Measured lift of what each chooser buys at every budget; a panel a title; tables as budget_table gives them."""
-    figure, grid = plt.subplots(1, len(bought), figsize=(4.6 * len(bought) + 0.6, 3.4), squeeze=False, sharey=True)
-    for axes, (title, table) in zip(grid[0], bought.items(), strict=True):
-        any_of = table[table["chooser"] == table["chooser"].iloc[0]]
-        for column, label, style in (("best", "best affordable", ":"), ("random", "mean affordable", "-.")):
-            axes.step(any_of["budget"], 100 * any_of[column], style, where="post", color="0.4", label=label)
-        for chooser, (label, colour, style) in CHOOSERS.items():
-            rows = table[table["chooser"] == chooser]
-            axes.step(rows["budget"], 100 * rows["lift"], style, where="post", color=colour, label=label)
-        axes.set(xlabel="budget (dollars)", ylabel="measured lift (points)")
-        axes.set_title(title, fontsize=9.5, loc="left")
-    grid[0, -1].legend(frameon=False, fontsize=8)
+def bought_under_budget(bought: pd.DataFrame) -> Figure:
+    """Measured lift of what each chooser buys at every budget; `bought` as budget_table gives it."""
+    figure, axes = plt.subplots(figsize=(7, 3.6))
+    any_of = bought[bought["chooser"] == bought["chooser"].iloc[0]]
+    for column, label, style in (("best", "best affordable", ":"), ("random", "mean affordable", "-.")):
+        axes.step(any_of["budget"], 100 * any_of[column], style, where="post", color="0.4", label=label)
+    for chooser, (label, colour, style) in CHOOSERS.items():
+        rows = bought[bought["chooser"] == chooser]
+        axes.step(rows["budget"], 100 * rows["lift"], style, where="post", color=colour, label=label)
+    axes.set(xlabel="budget (dollars)", ylabel="measured lift (points)")
+    axes.legend(frameon=False, fontsize=8)
     return figure

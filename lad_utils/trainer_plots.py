@@ -24,7 +24,7 @@ def _panels(names):
 
 def lift_by_trainer(table: pd.DataFrame, lad: pd.Series) -> Figure:
     """LAD before training against lift, a panel a trainer; `table` as trainer_lifts gives it, `lad`: cohort -> value."""
-    figure, panels = _panels([*dict.fromkeys(table["trainer"])])
+    figure, panels = _panels([t for t in TITLES if (table["trainer"] == t).any()])
     for name, axes in panels.items():
         rows = table[table["trainer"] == name]
         errors = 100 * np.maximum([rows["lift"] - rows["ci_low"], rows["ci_high"] - rows["lift"]], 0)

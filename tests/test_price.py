@@ -134,5 +134,5 @@ def test_pictures_show_predicted_beside_measured():
         ranked.cohort[0]
     )
     bought = price.budget_table(new, {"lad": new.lad, "variance": new.variance}, cost)
-    labels = [t.get_text() for t in price_plots.bought_under_budget({"new": bought}).axes[0].get_legend().get_texts()]
+    labels = [t.get_text() for t in price_plots.bought_under_budget(bought).axes[0].get_legend().get_texts()]
     assert labels == ["best affordable", "mean affordable", "first by LAD", "first by p(1-p)"]
