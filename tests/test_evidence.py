@@ -91,8 +91,9 @@ def test_the_readme_prints_what_the_published_studies_wrote_and_their_figure():
 
 def test_lifts_recompute_from_counts_by_question(tables):
     questions = tables["eval_questions"]
+    asked = dict(list(questions.groupby(["run_id", "variant"])))
     for row in tables["lifts"].itertuples():
-        q = questions[(questions.run_id == row.run_id) & (questions.variant == row.variant)]
+        q = asked[row.run_id, row.variant]
         assert len(q) == row.n_questions == (STUDY.n_shift if row.variant == "shifted" else STUDY.n_eval)
         before, after = (q.c_before / q.n_before).mean(), (q.c_after / q.n_after).mean()
         assert (row.acc_before, row.acc_after, row.lift) == pytest.approx((before, after, after - before))
