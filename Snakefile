@@ -19,6 +19,7 @@ STUDY = load_study(config.get("study", "smoke"))
 OUT = study_dir(STUDY).resolve()
 ORACLE = [f"runs/{arm}/{cohort}/run.json" for arm, cohort in oracle_jobs(STUDY)]
 LARGER = ["larger/model.safetensors"] if STUDY.larger_model else []
+SMALLER = ["smaller/model.safetensors"] if STUDY.smaller_model else []
 CAUSAL = ["causal.json"] if STUDY.selections else []
 
 
@@ -76,6 +77,7 @@ rule base:
         "base/model.safetensors",
         "base.json",
         LARGER,
+        SMALLER,
     log:
         **logs("base"),
     threads: threads_of("base")

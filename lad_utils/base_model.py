@@ -9,7 +9,7 @@ import pandas as pd
 from lad_utils import micro
 from lad_utils.params import Study
 
-WIDTH, LARGER_WIDTH = 128, 192
+WIDTH, LARGER_WIDTH, SMALLER_WIDTH = 128, 192, 64
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import resource
+import sys
 import time
 from pathlib import Path
 
@@ -97,9 +99,14 @@ def run_seed(study: Study, run_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{study.world_seed}/{run_id}".encode(), digest_size=4).digest(), "big") >> 1
 
 
+def started_from(arm: str) -> str:
+    """The model that runs of an arm start from, as runs.base_folder calls it."""
+    return "smaller" if arm == "small" else "base"
+
+
 def run_recipe(study: Study, cohort: pd.DataFrame, questions: pd.DataFrame, *, arm: str = "main") -> str:
     """Digest of all that a run's result depends on, besides its seed."""
-    settings = [study.model_dump(include=SHAPING), base_digest(study)]
+    settings = [study.model_dump(include=SHAPING), base_digest(study, started_from(arm))]
     if arm in TRAINERS:
         settings += [arm, trainer_options(study, arm), MAX_ROUNDS, ENTROPY_SCALE]
     given = ["prompt", "answer", "verifier"]
@@ -136,7 +143,7 @@ def run(
     done.unlink(missing_ok=True)
     run_id, started = f"{arm}/{name}/seed{seed}", time.monotonic()
     trained_with = run_seed(study, run_id)
-    model, tokenizer = load_model(base_folder(study))
+    model, tokenizer = load_model(base_folder(study, started_from(arm)))
     engine, curve, looking = transformers_engine(model, tokenizer, sampler_of(study)), [], [0.0]
 
     def look(step: int, groups: pd.DataFrame) -> None:
@@ -171,6 +178,7 @@ def run(
         Path(folder) / "params.yaml", study.model_dump() | {"arm": arm, "cohort": name, "seed": seed, "grpo_config": config}
     )
     machine = environment()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     write_json(Path(folder) / "environment.json", machine)
     summary = {
         "run_id": run_id,
@@ -185,6 +193,7 @@ def run(
         "eval_tokens": int(sum(t["tokens"].sum() for t in after.values()) + sum(c["eval_tokens"] for c in curve)),
         "seconds": round(time.monotonic() - started, 1),
         "train_seconds": round(trained - started, 1),
+        "peak_bytes": peak,  # of the process, evaluation included
     }
     write_json(done, summary)
     return summary
@@ -208,16 +217,22 @@ def lift_table(runs: list[dict], pairs: pd.DataFrame, *, k_eval: int) -> pd.Data
                     name: record[name]
                     for name in ("steps", "tokens", "eval_tokens", "seconds", "train_seconds", "run_id", "invalid", "commit")
                 }
+                | {"peak_bytes": record.get("peak_bytes", np.nan)}  # not recorded by the first runs of the published studies
             )
     return pd.DataFrame(rows)
 
 
 def arm_recipe(study: Study, arm: str, cohort: str) -> tuple[Study, list[int]]:
-    """(the study whose recipe a cohort is trained with, its seeds): the arms size, short and online have steps of their own."""
+    """(the study whose recipe a cohort is trained with, its seeds): the arms size, short and online have steps of their own.
+
+    The arm small has the study's own recipe, on the smaller model.
+    """
     if arm == "size":
         return study.model_copy(update={"grpo_steps": size_of(cohort).steps}), [0]
     if arm == "short":
         return study.model_copy(update={"grpo_steps": study.short_steps}), [0]
+    if arm == "small":
+        return study, [0]
     if arm in ("causal", "selection"):
         return study, study.causal_seeds if cohort in COMPARED else study.causal_seeds[:2]
     if arm == "online":

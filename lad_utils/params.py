@@ -42,6 +42,7 @@ class Study(BaseModel):
     world_seed: Annotated[int, Field(ge=0)]  # the one seed: tasks, cohorts, rollouts and training all derive from it
     base_model: str  # the shipped checkpoint: a folder, relative to the repository
     larger_model: str  # a larger model of the same world, whose pass rate is a predictor; empty for none
+    smaller_model: str  # a smaller model of the same world, whose lift is a metric; empty for none
     retrain_base: bool
     pretraining: Literal["elicit", "gaps"]  # text with wrong solutions, or with rare and misused verbs
     pretrain_steps: Positive

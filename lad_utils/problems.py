@@ -122,7 +122,7 @@ def study_problems(
     signals["larger_minus_own"] = signals["larger_pass_rate"] - signals["pass_rate"]
     signals[["transfer", "transfer_shuffled"]] = relevance[["transfer", "transfer_shuffled"]]
     for arm in dict.fromkeys(questions["run_id"].str.split("/").str[0]):
-        if arm not in ("main", "online", *TRAINERS) and len(found := after_rates(questions, arm=arm, runs=runs)):
+        if arm not in ("main", "online", "small", *TRAINERS) and len(found := after_rates(questions, arm=arm, runs=runs)):
             signals[f"gains_of_{arm}"] = found.mean(axis=1).reindex(ids) - signals["pass_rate"]
     return Problems(signals.astype(float), after.loc[ids], correct / k)
 
@@ -242,7 +242,8 @@ def _cohorts(run_ids) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    return stats.rankdata(values, axis=0)
+    """Average ranks down each column. Gains are sums of rates, equal ones apart by float rounding: rounded, they tie anywhere."""
+    return stats.rankdata(np.round(values, 9), axis=0)
 
 
 def _standard(values: np.ndarray) -> np.ndarray:

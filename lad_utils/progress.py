@@ -91,8 +91,9 @@ def oracle_jobs(study: Study) -> list[tuple[str, str]]:
         "selection": study.selection_cohorts,
         "size": size_cohort_names(study),
     }
-    arms["short"] = study.cohorts if study.short_steps else []
     arms["mixture"] = mixture_names(study.mixtures) if study.mixture_seeds else []
+    arms["short"] = [*study.cohorts, *arms["mixture"]] if study.short_steps else []
+    arms["small"] = [*study.cohorts, *arms["mixture"]] if study.smaller_model else []
     arms |= {trainer: study.trainer_cohorts for trainer in study.trainers}
     arms["online"] = study.samplers
     return [(arm, cohort) for arm, cohorts in arms.items() for cohort in cohorts]

@@ -22,6 +22,7 @@ from lad_utils.runs import base_digest, base_folder, read_table, write_table
 
 SPLITS = {"screen": 1, "score": 2, "eval": 3, "eval_greedy": 4, "target": 5, "extra": 6, "zeros": 7, "tight": 8}
 SPLITS |= {"draw_1": 9, "draw_2": 10, "draw_3": 11, "cool": 12, "selection": 13, "shift": 14}
+SPLITS |= {"smaller_eval": 15, "smaller_eval_greedy": 16}
 COMPLETIONS_PER_BATCH = 256
 Engine = Callable[..., pd.DataFrame]
 
@@ -157,8 +158,11 @@ def collect_rollouts(
     cores: int = 1,
     greedy: bool = False,
     batch_size: int = COMPLETIONS_PER_BATCH,
+    model: str = "base",
 ) -> pd.DataFrame:
-    """k base-model completions of every task of `tasks`, from `folder/<split>.parquet` if it holds just these.
+    """k completions of every task of `tasks`, from `folder/<split>.parquet` if it holds just these.
+
+    They are the base model's, or those of the study's model called `model` (see runs.base_folder).
 
     Works by chunks, each written atomically, so that a kill loses at most a chunk a core. Chunks have their own seeds:
     the result does not depend on `cores`. Prints the rate.
@@ -168,7 +172,7 @@ def collect_rollouts(
     sampler, final = sampler_of(study), Path(folder) / f"{split}.parquet"
     recipe = [
         asdict(sampler),
-        base_digest(study),
+        base_digest(study, model),
         study.world_seed,
         split,
         k,
@@ -193,7 +197,7 @@ def collect_rollouts(
     todo = [i for i, path in enumerate(paths) if not path.is_file()]
     seeds = np.random.SeedSequence([study.world_seed, 5, SPLITS[split]]).generate_state(len(chunks))
     jobs = [(chunks[i], k, int(seeds[i]), greedy, paths[i]) for i in todo]
-    _sample_chunks((base_folder(study), sampler, batch_size), jobs, k=k, cores=cores, split=split)
+    _sample_chunks((base_folder(study, model), sampler, batch_size), jobs, k=k, cores=cores, split=split)
     return _finish(pd.concat([read_table(p) for p in paths], ignore_index=True), split, digest, final)
 
 

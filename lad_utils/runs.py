@@ -34,14 +34,14 @@ def published(study: Study) -> Path:
     return study_dir(study) if mine else REFERENCE
 
 
-def base_folder(study: Study) -> Path:
-    """Where `00_micro_base` puts the study's base model."""
-    return study_dir(study) / "base"
+def base_folder(study: Study, name: str = "base") -> Path:
+    """Where `00_micro_base` puts the study's base model, or the one called `name`: `larger`, `smaller`."""
+    return study_dir(study) / name
 
 
-def base_digest(study: Study) -> str:
-    """Digest of the base model's weights: rollouts of another base are never taken for this one's."""
-    return hashlib.blake2b((base_folder(study) / "model.safetensors").read_bytes(), digest_size=8).hexdigest()
+def base_digest(study: Study, name: str = "base") -> str:
+    """Digest of the weights of base_folder(study, name): rollouts of another model are never taken for this one's."""
+    return hashlib.blake2b((base_folder(study, name) / "model.safetensors").read_bytes(), digest_size=8).hexdigest()
 
 
 def move_base(source: Path, target: Path) -> None:
