@@ -126,13 +126,30 @@ rule scoring:
         notebook=notebook("scoring"),
         params=STUDY_FILE,
     output:
-        "scores.parquet",
+        "rollout_scores.parquet",
         "diversity.parquet",
     log:
         **logs("scoring"),
     threads: threads_of("scoring")
     shell:
         PAPERMILL + TO_LOG
+
+
+rule baselines:
+    input:
+        rules.rollouts.output,
+        notebook=notebook("baselines"),
+        params=STUDY_FILE,
+    output:
+        "task_signals.parquet",
+        "baseline_costs.parquet",
+        "model_scores.parquet",
+        "holdout/model.safetensors",
+    log:
+        **logs("baselines"),
+    threads: threads_of("baselines")
+    shell:
+        PAPERMILL + " -p cores {threads}" + TO_LOG
 
 
 rule zeros:
@@ -197,11 +214,13 @@ rule oracle:
 rule loco:
     input:
         rules.scoring.output,
+        rules.baselines.output,
         ORACLE,
         notebook=notebook("loco"),
         params=STUDY_FILE,
     output:
         "loco.json",
+        "scores.parquet",
         "costs.parquet",
         "lifts.parquet",
         "groups.parquet",
@@ -212,6 +231,20 @@ rule loco:
     log:
         **logs("loco"),
     threads: threads_of("loco")
+    shell:
+        PAPERMILL + TO_LOG
+
+
+rule frontier:
+    input:
+        rules.loco.output,
+        notebook=notebook("frontier"),
+        params=STUDY_FILE,
+    output:
+        "frontier.json",
+    log:
+        **logs("frontier"),
+    threads: threads_of("frontier")
     shell:
         PAPERMILL + TO_LOG
 
@@ -442,6 +475,7 @@ rule report:
         rules.trainers.output,
         rules.online.output,
         rules.price.output,
+        rules.frontier.output,
         notebook=notebook("report"),
         params=STUDY_FILE,
     output:
@@ -462,6 +496,7 @@ rule all:
         rules.cohorts.output,
         rules.rollouts.output,
         rules.scoring.output,
+        rules.baselines.output,
         ORACLE,
         rules.loco.output,
         rules.mechanism.output,
@@ -481,4 +516,5 @@ rule all:
         rules.trainers.output,
         rules.online.output,
         rules.price.output,
+        rules.frontier.output,
         rules.report.output,

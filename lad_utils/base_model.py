@@ -121,26 +121,43 @@ def pretrain(
 
     `pretraining`: text with wrong solutions (`elicit`) or with rare verbs (`gaps`), see `micro`.
     """
-    import torch
-
     rng = np.random.default_rng([world_seed, 4])
     levels, gaps, tokenizer = micro.verb_levels(world_seed), None, build_tokenizer()
     if pretraining == "gaps":
         levels, gaps = dict.fromkeys(levels, micro.GAPS_ERROR), micro.verb_gaps(world_seed)
     model = build_model(tokenizer, seed=world_seed, width=width)
     model.set_attn_implementation("eager")  # short sequences: faster than sdpa on a CPU
+    losses = fit(
+        model,
+        tokenizer,
+        lambda: [pretraining_text(rng, levels, world_seed, gaps=gaps) for _ in range(batch_size)],
+        steps=steps,
+        learning_rate=learning_rate,
+        progress=progress,
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return pd.DataFrame({"step": range(steps), "loss": losses})
+
+
+def fit(model, tokenizer, draw, *, steps: int, learning_rate: float, progress=None) -> list[float]:
+    """AdamW, one-cycle rate with its peak at `learning_rate`, on the solutions of the (prompt, solution) pairs of `draw()`.
+
+    Trains `model` in place; returns the loss (nats a token) of every step.
+    """
+    import torch
+
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=learning_rate, total_steps=steps, pct_start=0.1)
     losses = []
     for step in range(steps):
-        pairs = [pretraining_text(rng, levels, world_seed, gaps=gaps) for _ in range(batch_size)]
         rows = [
             (tokenizer(p).input_ids, [*tokenizer(s, add_special_tokens=False).input_ids, tokenizer.eos_token_id])
-            for p, s in pairs
+            for p, s in draw()
         ]
         width = max(len(p) + len(s) for p, s in rows)
-        ids = torch.full((batch_size, width), tokenizer.pad_token_id)
-        labels = torch.full((batch_size, width), -100)
+        ids = torch.full((len(rows), width), tokenizer.pad_token_id)
+        labels = torch.full((len(rows), width), -100)
         for i, (p, s) in enumerate(rows):
             ids[i, : len(p) + len(s)] = torch.tensor(p + s)
             labels[i, len(p) : len(p) + len(s)] = torch.tensor(s)
@@ -155,6 +172,4 @@ def pretrain(
         losses.append(loss.item())
         if progress:
             progress(step, losses[-1])
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return pd.DataFrame({"step": range(steps), "loss": losses})
+    return losses

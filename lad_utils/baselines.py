@@ -1,13 +1,25 @@
-"""The metrics that LAD is compared with, each computed from the same rollouts and embeddings, each with an interval."""
+"""The metrics that LAD is compared with, and those of them that need no more than prompts, embeddings and LAD's own rollouts.
 
-from collections import Counter
+Those that need the model's likelihoods or gradients are in `model_baselines`, those that need training in `training_baselines`.
+None has a parameter that was tuned on lifts.
+"""
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
+from scipy.special import betainc
 
 from lad_utils.diversity import vendi
 from lad_utils.embeddings import embed
-from lad_utils.energy import empirical_bayes_energy, fit_beta_prior, pass_at_k, reward_entropy, variance
+from lad_utils.energy import (
+    empirical_bayes_energy,
+    fit_beta_prior,
+    informative_group_rate,
+    pass_at_k,
+    reward_entropy,
+    variance,
+)
 from lad_utils.params import Study
 from lad_utils.score import lad_interval, mean_interval
 
@@ -20,10 +32,31 @@ METRICS = {
     "reward_entropy": ("reward entropy", "rollouts"),
     "pass_at_k": ("pass@4", "rollouts"),
     "majority_correctness": ("majority correctness", "rollouts"),
+    "band_filter": ("share with p in [.25, .75]", "rollouts"),
+    "non_zero_variance": ("mixed groups (DAPO)", "rollouts"),
+    "mopps": ("posterior near 1/2 (MoPPS)", "rollouts"),
+    "dots": ("predicted difficulty (DOTS)", "rollouts and embeddings"),
     "vendi": ("Vendi", "embeddings"),
     "distinct_fraction": ("distinct-task fraction", "prompts"),
     "token_length": ("prompt length (tokens)", "prompts"),
+    "n_steps": ("number of steps", "prompts"),
+    "log_likelihood": ("likelihood of solutions", "forward passes"),
+    "rho_loss": ("RHO-LOSS", "forward passes"),
+    "gradient_norm": ("policy-gradient norm", "gradients"),
+    "learnalign": ("LearnAlign", "gradients"),
+    "less": ("LESS, with the RL loss", "gradients"),
+    "trak": ("TRAK, with the RL loss", "gradients"),
+    "cropi": ("CROPI's offline core", "gradients"),
+    "short_grpo": ("short GRPO run", "training"),
+    "small_model_lift": ("smaller model's lift", "training"),
+    "datamodel": ("datamodel on mixtures", "training"),
+    "full_run": ("full run, another seed", "training"),
 }
+SCORED = [m for m, (_, needs) in METRICS.items() if needs.split()[0] in ("rollouts", "embeddings", "prompts")]
+BAND = (0.25, 0.75)
+TARGET = 0.5  # the pass rate that MoPPS and DOTS look for
+REFERENCE_TASKS = 256  # of DOTS
+SHARPNESS = np.geomspace(1, 300, 30)  # candidates for 1/temperature of DOTS's attention
 PASS_AT = 4
 ORDERS = (0.5, 1.0, 2.0, np.inf)
 BOOTSTRAPS = 200
@@ -41,15 +74,66 @@ def _pass_at_4(correct, k) -> np.ndarray:
     return pass_at_k(correct, k, PASS_AT)
 
 
-def majority_is_right(parsed: list, rewards: np.ndarray) -> float:
-    """1 where the most frequent parsed answer of a task is rewarded, ties shared; no parsed answer at all counts as wrong."""
-    votes = Counter(p for p in parsed if isinstance(p, str))
-    if not votes:
-        return 0.0
-    top = max(votes.values())
-    leaders = [a for a, v in votes.items() if v == top]
-    rewarded = {p for p, r in zip(parsed, rewards, strict=True) if r and isinstance(p, str)}
-    return sum(a in rewarded for a in leaders) / len(leaders)
+def _in_band(correct, k) -> np.ndarray:
+    """1 where the pass rate is neither low nor high: balanced difficulty filtering (Bae et al. 2025), whose thresholds vary."""
+    p = _pass_rate(correct, k)
+    return ((p >= BAND[0]) & (p <= BAND[1])).astype(float)
+
+
+def closeness(p) -> np.ndarray:
+    """1 at a pass rate of TARGET, 0 at 0 and 1."""
+    return 1 - 2 * np.abs(np.asarray(p) - TARGET)
+
+
+def expected_closeness(correct, k) -> np.ndarray:
+    """Mean of closeness(p) under a Beta(1+c, 1+k-c) posterior, (n,): what MoPPS (Qu et al. 2025) ranks by.
+
+    MoPPS draws p from the posterior and takes the prompts nearest to TARGET; a cohort that is scored once has no use for the
+    exploration, so the mean stands for the draw.
+    """
+    a, b = 1.0 + np.asarray(correct), 1.0 + np.asarray(k) - np.asarray(correct)
+    mean, below, below_next = a / (a + b), betainc(a, b, TARGET), betainc(a + 1, b, TARGET)
+    return 1 - 2 * (mean - TARGET + 2 * (TARGET * below - mean * below_next))
+
+
+def predicted_difficulty(rates: np.ndarray, vectors: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Pass rates of tasks told from a reference set, (m,): attention over its tasks by similarity (DOTS, Sun et al. 2025).
+
+    rates (r,), vectors (r, d) of the reference tasks, `asked` (m, d). DOTS trains an adapter on top of a frozen embedder; here
+    the embedder is LAD's own and the attention's one number, its sharpness, is chosen by leaving out reference tasks in turn.
+    """
+    similar = vectors @ vectors.T
+
+    def attended(logits) -> np.ndarray:
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return weights @ rates / weights.sum(axis=1)
+
+    def left_out_error(sharpness) -> float:
+        return float(np.mean((attended(np.where(np.eye(len(rates)), -np.inf, sharpness * similar)) - rates) ** 2))
+
+    best = min(SHARPNESS, key=left_out_error) if len(rates) > 1 else SHARPNESS[0]
+    return attended(best * (asked @ vectors.T))
+
+
+def dots_scores(counts: pd.DataFrame, vectors: pd.DataFrame, *, seed: int) -> tuple[pd.Series, pd.Index]:
+    """(mean closeness of predicted pass rates by cohort, task_ids of the reference set) of one set of cohorts.
+
+    counts: cohort, position, task_id, correct, k; vectors: unit embeddings by task_id. REFERENCE_TASKS places are drawn from
+    all cohorts together; their rates, by their own cohorts' labels, are all that is known of the pass rates.
+    """
+    chosen = counts.iloc[np.random.default_rng([seed, 16]).permutation(len(counts))[:REFERENCE_TASKS]]
+    rates = (chosen["correct"] / chosen["k"]).to_numpy()
+    distinct = counts["task_id"].unique()
+    told = predicted_difficulty(rates, vectors.loc[chosen["task_id"]].to_numpy(), vectors.loc[distinct].to_numpy())
+    close = counts["task_id"].map(dict(zip(distinct, closeness(told), strict=True)))
+    return close.groupby(counts["cohort"], sort=False).mean(), pd.Index(chosen["task_id"].unique())
+
+
+def majority_is_right(votes: np.ndarray, rewarded: np.ndarray) -> np.ndarray:
+    """1 where the most frequent answer of a task is rewarded, ties shared: votes (..., A), rewarded (A,); 0 without votes."""
+    top = votes.max(axis=-1, keepdims=True, initial=0)
+    leaders = (votes == top) & (top > 0)
+    return (leaders & rewarded.astype(bool)).sum(axis=-1) / np.maximum(leaders.sum(axis=-1), 1)
 
 
 def majority_interval(
@@ -57,26 +141,29 @@ def majority_interval(
 ) -> tuple[float, float, float]:
     """(mean, low, high) of majority correctness; rollouts resampled within tasks, percentile interval, copies share theirs.
 
-    Resampled votes agree with the original ones more often than fresh votes would, so the interval is approximate.
+    tasks: (parsed answers, rewards) of each. Resampled votes agree with the original ones more often than fresh votes would, so
+    the interval is approximate.
     """
-
-    def mean(resample) -> float:
-        verdicts = []
-        for parsed, rewards in tasks:
-            index = rng.integers(0, len(parsed), len(parsed)) if resample else np.arange(len(parsed))
-            verdicts.append(majority_is_right([parsed[i] for i in index], rewards[index]))
-        return float(np.average(verdicts, weights=weights))
-
-    draws = [mean(True) for _ in range(BOOTSTRAPS)]
-    low, high = np.quantile(draws, [0.5 - level / 2, 0.5 + level / 2])
-    value = mean(False)
+    values, draws = [], []
+    for parsed, rewards in tasks:
+        rewards_of = {p: False for p in parsed if isinstance(p, str)}
+        rewards_of |= {p: True for p, r in zip(parsed, rewards, strict=True) if r and isinstance(p, str)}
+        votes = np.array([sum(p == a for p in parsed) for a in rewards_of])
+        rewarded, silent = np.array([*rewards_of.values()], dtype=bool), len(parsed) - int(votes.sum())
+        resampled = rng.multinomial(len(parsed), np.append(votes, silent) / len(parsed), size=BOOTSTRAPS)[:, :-1]
+        values.append(majority_is_right(votes, rewarded))
+        draws.append(majority_is_right(resampled, rewarded))
+    value, means = float(np.average(values, weights=weights)), np.average(draws, axis=0, weights=weights)
+    low, high = np.quantile(means, [0.5 - level / 2, 0.5 + level / 2])
     return value, min(value, float(low)), max(value, float(high))
 
 
-def score_cohort(study: Study, judgements: pd.DataFrame, embeddings: np.ndarray, prompt_tokens: np.ndarray) -> pd.DataFrame:
-    """Every metric of one cohort: columns metric, value, ci_low, ci_high; none is ever undefined.
+def score_cohort(
+    study: Study, judgements: pd.DataFrame, embeddings: np.ndarray, prompt_tokens: np.ndarray, n_steps: np.ndarray
+) -> pd.DataFrame:
+    """Metrics of one cohort: columns metric, value, ci_low, ci_high, in the order of SCORED, without `dots` (see dots_scores).
 
-    `judgements` are the cohort's rows; `embeddings` (n, d) and `prompt_tokens` (n,) are in the order of its positions.
+    `judgements` are the cohort's rows; `embeddings` (n, d), `prompt_tokens` and `n_steps` (n,) are in the order of positions.
     An interval answers what the metric would be with infinitely many rollouts; metrics that use none have low = high = value.
     """
     grouped = judgements.groupby("position", sort=True)
@@ -85,7 +172,8 @@ def score_cohort(study: Study, judgements: pd.DataFrame, embeddings: np.ndarray,
     distinct = judgements[judgements["position"].isin(pd.Series(ids).drop_duplicates().index)]
     copies = pd.Series(ids).value_counts().reindex(pd.Series(ids).drop_duplicates()).to_numpy()
     votes = [(g["parsed"].tolist(), g["reward"].to_numpy()) for _, g in distinct.groupby("position", sort=True)]
-    diversity, fraction, length = vendi(embeddings, study.vendi_order), len(set(ids)) / len(ids), float(np.mean(prompt_tokens))
+    diversity, fraction = vendi(embeddings, study.vendi_order), len(set(ids)) / len(ids)
+    group = min(study.grpo_generations, int(k.min()) - 1)  # the interval looks at k-1 rollouts
     found = {
         "lad": lad_interval(correct, k, embeddings, study.gamma, study.beta, q=study.vendi_order, task_ids=ids),
         "variance": mean_interval(variance, correct, k, ids),
@@ -94,12 +182,15 @@ def score_cohort(study: Study, judgements: pd.DataFrame, embeddings: np.ndarray,
         "reward_entropy": mean_interval(reward_entropy, correct, k, ids, unbias=True),
         "pass_at_k": mean_interval(_pass_at_4, correct, k, ids),
         "majority_correctness": majority_interval(votes, copies, rng=np.random.default_rng([study.world_seed, 8])),
+        "band_filter": mean_interval(_in_band, correct, k, ids),
+        "non_zero_variance": mean_interval(partial(informative_group_rate, group_size=group), correct, k, ids),
+        "mopps": mean_interval(expected_closeness, correct, k, ids),
         "vendi": (diversity,) * 3,
         "distinct_fraction": (fraction,) * 3,
-        "token_length": (length,) * 3,
+        "token_length": (float(np.mean(prompt_tokens)),) * 3,
+        "n_steps": (float(np.mean(n_steps)),) * 3,
     }
-    table = pd.DataFrame([(m, *found[m]) for m in METRICS], columns=["metric", "value", "ci_low", "ci_high"])
-    return table
+    return pd.DataFrame([(m, *found[m]) for m in SCORED if m in found], columns=["metric", "value", "ci_low", "ci_high"])
 
 
 def diversity_table(tasks: pd.DataFrame, counts: pd.DataFrame, *, gamma: float, embedders: tuple[str, ...]) -> pd.DataFrame:
@@ -124,27 +215,3 @@ def diversity_table(tasks: pd.DataFrame, counts: pd.DataFrame, *, gamma: float, 
                 for q in ORDERS
             ]
     return pd.DataFrame(rows)
-
-
-def solution_log_likelihood(model, tokenizer, prompts: list[str], solutions: list[str], *, batch_size: int = 250) -> np.ndarray:
-    """Mean log-likelihood a token (nats) of each solution, its end included, given its prompt; shape (n,)."""
-    import torch
-
-    values = []
-    for start in range(0, len(prompts), batch_size):
-        pairs = zip(prompts[start : start + batch_size], solutions[start : start + batch_size], strict=True)
-        rows = [
-            (tokenizer(p).input_ids, [*tokenizer(s, add_special_tokens=False).input_ids, tokenizer.eos_token_id])
-            for p, s in pairs
-        ]
-        width = max(len(p) + len(s) for p, s in rows)
-        ids = torch.full((len(rows), width), tokenizer.pad_token_id)
-        mask = torch.zeros((len(rows), width - 1))
-        for i, (p, s) in enumerate(rows):
-            ids[i, : len(p) + len(s)] = torch.tensor(p + s)
-            mask[i, len(p) - 1 : len(p) + len(s) - 1] = 1
-        with torch.inference_mode():  # padded on the right, so that no real token sees a pad
-            logits = model(input_ids=ids).logits[:, :-1].float()
-        told = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None])[..., 0]
-        values.append(((told * mask).sum(1) / mask.sum(1)).numpy())
-    return np.concatenate(values)

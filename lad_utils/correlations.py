@@ -7,12 +7,10 @@ from lad_utils.ablations import spearman_difference_ci
 from lad_utils.agreement import agreement, family_swap_test, held_out_error, loco_null, partial_spearman_ci
 from lad_utils.baselines import METRICS
 from lad_utils.stats import bca_bootstrap_spearman, holm, loco, spearman_ci, williams_test
-from lad_utils.validation import PERMUTATIONS, PRIMARY_RIVALS, entry
+from lad_utils.validation import PERMUTATIONS, PRIMARY_RIVALS, entry, lift_told
 
 RESAMPLES = 20_000  # fewer leave the BCa end points moving in the second decimal
 SIMULATED = 1000
-SHORT = {"short_grpo": ("short GRPO run", "training")}
-RANKED = METRICS | SHORT  # the short run is trained, so its value is in `lifts`, not in `scores`
 COVARIATES = ("mean_pass_rate", "token_length", "vendi", "share_of_plus", "share_of_minus")
 SOURCE = "scores.parquet, eval_questions.parquet"
 
@@ -31,8 +29,8 @@ def correlation_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
     Folds leave out a cohort or a whole family; where all cohorts are of one family (mixtures) only the former exist.
     """
     entries, families = [], table["family"].tolist()
-    for metric in RANKED:
-        x, y = table[metric].to_numpy(dtype=float), table["lift"].to_numpy()
+    for metric in METRICS:
+        x, y = table[metric].to_numpy(dtype=float), lift_told(table, metric).to_numpy(dtype=float)
         plain = spearman_ci(x, y)
         boot = bca_bootstrap_spearman(x, y, n_resamples=RESAMPLES, rng=np.random.default_rng(0))
         name, common = f"{prefix}{metric}", {"n": plain.n, "source": SOURCE}
@@ -70,13 +68,14 @@ def agreement_entries(table: pd.DataFrame, *, prefix: str = "") -> list[dict]:
     less the metric itself; `table` needs their columns (see with_operation_mix).
     """
     entries = []
-    for metric in RANKED:
-        found = agreement(table[metric], table["lift"])
+    for metric in METRICS:
+        y = lift_told(table, metric)
+        found = agreement(table[metric], y)
         common = {"n": found.n, "source": SOURCE, "reason": found.reason}
         for name in ("kendall", "pearson", "top_3", "pairwise"):
             entries.append(entry(f"{prefix}{metric}.{name}", getattr(found, name), **common))
         given = [c for c in COVARIATES if c != metric]
-        p = partial_spearman_ci(table[metric], table["lift"], table[given])
+        p = partial_spearman_ci(table[metric], y, table[given])
         note = f"given {', '.join(given)}"
         args = {"low": p.low, "high": p.high, "n": p.n, "source": SOURCE, "reason": p.reason, "note": note}
         entries.append(entry(f"{prefix}{metric}.partial_rho", p.rho, **args))
@@ -108,9 +107,9 @@ def comparison_entries(table: pd.DataFrame, *, prefix: str = "", primary: bool =
     Tests: Williams' (approximate for ranks) and swaps of whole families. Interval: Zou's, see `ablations`. Both take cohorts
     as independent, which families are not quite.
     """
-    y, tests, entries = table["lift"], {}, []
-    for rival in (m for m in RANKED if m != "lad"):
-        both = table[["lad", rival, "family"]].assign(lift=y).dropna()
+    tests, entries = {}, []
+    for rival in (m for m in METRICS if m != "lad"):
+        both = table[["lad", rival, "family"]].assign(lift=lift_told(table, rival)).dropna()
         sign = -1 if spearman_ci(both[rival], both["lift"]).rho < 0 else 1
         pairs = (("lad", "lift"), (rival, "lift"), ("lad", rival))
         r = [spearman_ci(both[a], both[b]).rho * (sign if rival in (a, b) else 1) for a, b in pairs]

@@ -43,6 +43,11 @@ def _load(embedder: str):
     return SentenceTransformer(folder, device="cpu", **options)
 
 
+def encoder_of(embedder: str):
+    """The transformer that embeds, to count what runs through it; None for char_ngrams, which has none."""
+    return None if embedder == "char_ngrams" else _load(embedder)[0].auto_model
+
+
 def _char_ngrams(prompts: list[str]) -> np.ndarray:
     """Signed counts of the 3- to 5-letter pieces of the words, hashed into DIMENSIONS columns, as unit rows (float32).
 

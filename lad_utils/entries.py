@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 
 from lad_utils.ablations import ablation_entries
+from lad_utils.baselines import METRICS
 from lad_utils.ceilings import noise_ceiling_entries
 from lad_utils.contrasts import contrast_entries, slope_entries
 from lad_utils.correlations import (
-    RANKED,
     agreement_entries,
     comparison_entries,
     correlation_entries,
@@ -16,6 +16,7 @@ from lad_utils.correlations import (
 )
 from lad_utils.elicitation import cooling_entries, elicitation_entries
 from lad_utils.faults import fault_entries
+from lad_utils.frontier import addition_entries, cost_entries, frontier_entries
 from lad_utils.mechanism import mechanism_entries, run_mechanics, step_means
 from lad_utils.online_curves import online_entries
 from lad_utils.params import REPOSITORY, Study
@@ -31,7 +32,6 @@ from lad_utils.trainer_ranking import trainer_entries
 from lad_utils.validation import (
     DUPLICATES,
     NOISY,
-    entry,
     lift_entries,
     score_entries,
     valid,
@@ -53,6 +53,7 @@ def all_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[dict]:
     entries += training_entries(tables) + trainer_entries(tables) + online_entries(tables)
     if study.selections:
         entries += selection_entries(lifts, questions, scores, tables["problem_counts"])
+    entries += frontier_entries({e["name"]: e for e in entries}, tables["costs"])
     entries += cost_entries(tables["costs"]) + price_entries(price_sets(tables))
     return entries + reliability_entries(study, tables)
 
@@ -71,9 +72,10 @@ def validation_entries(tables: dict[str, pd.DataFrame], table: pd.DataFrame) -> 
     for prefix, arm in (("", "main"), ("mixture.", "mixture")):
         mixed = with_operation_mix(sets[prefix], tables["cohorts"], tables["tasks"], arm=arm)
         entries += agreement_entries(mixed, prefix=prefix) + comparison_entries(mixed, prefix=prefix, primary=not prefix)
+        entries += addition_entries(mixed, prefix=prefix)
     found = {e["name"]: e for e in entries}
     for prefix, arm, variant in (("", "main", "sampled"), ("greedy.", "main", "greedy"), ("mixture.", "mixture", "sampled")):
-        rhos = {m: (e["value"], e["n"]) for m in RANKED if (e := found[f"{prefix}{m}.rho"])["value"] is not None}
+        rhos = {m: (e["value"], e["n"]) for m in METRICS if (e := found[f"{prefix}{m}.rho"])["value"] is not None}
         entries += noise_ceiling_entries(lifts, questions, rhos, arm=arm, variant=variant, rng=np.random.default_rng(0))
     return entries
 
@@ -141,16 +143,3 @@ def reliability_entries(study: Study, tables: dict[str, pd.DataFrame]) -> list[d
     entries += signed_entries(tables["signed"], scores, lifts, questions) + zero_entries(tables["zeros"])
     entries += size_entries(scores, lifts, families, prompts_per_step=study.grpo_prompts_per_step)
     return entries + transfer_entries(tables["transfer"], scores, lifts, questions)
-
-
-def cost_entries(costs: pd.DataFrame) -> list[dict]:
-    """What scoring a cohort and training on it cost, and their ratio in FLOPs."""
-    row = costs.set_index(["kind", "name"])
-    score, training = row.loc[("stage", "score_a_cohort")], row.loc[("stage", "train_and_evaluate_a_cohort")]
-    ratio = training["flops"] / score["flops"]
-    args = {"n": 1, "source": "costs.parquet", "note": "one cohort on average; training: one seed"}
-    return [
-        entry("cost.score_a_cohort_flops", score["flops"], **args),
-        entry("cost.train_and_evaluate_a_cohort_flops", training["flops"], **args),
-        entry("cost.training_over_scoring", ratio, **args),
-    ]

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from lad_utils.baselines import METRICS
 from lad_utils.cohorts import CONTROLS
-from lad_utils.correlations import RANKED
 from lad_utils.validation import PRIMARY_RIVALS
 
 
@@ -35,10 +35,10 @@ def results_table(found: dict[str, dict]) -> str:
         "without duplicates",
         *([f"mixtures [95%], n={found['mixture.lad.rho']['n']}, ceiling {titles['mixture']}"] if mixtures else []),
     ]
-    strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in RANKED}
+    strength = {m: abs(found[f"{m}.rho"]["value"] or 0.0) for m in METRICS}
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
-    for metric in sorted(RANKED, key=lambda m: (m != "lad", -strength[m])):
-        label = RANKED[metric][0]
+    for metric in sorted(METRICS, key=lambda m: (m != "lad", -strength[m])):
+        label = METRICS[metric][0]
         cells = [
             f"**{label}**" if metric == "lad" else label,
             _brief(found[f"{metric}.held_out_family_rho"]),
@@ -61,7 +61,7 @@ def overview_rows(found: dict[str, dict]) -> dict[str, tuple[pd.DataFrame, float
     """For validation_plots.metric_overview: title -> (label, value, ci_low, ci_high of every metric; noise ceiling)."""
     panels = {}
     for title, prefix, arm in (("designed cohorts", "", "main"), ("mixtures", "mixture.", "mixture")):
-        rows = [found[f"{prefix}{m}.rho"] | {"label": label} for m, (label, _) in RANKED.items()]
+        rows = [found[f"{prefix}{m}.rho"] | {"label": label} for m, (label, _) in METRICS.items()]
         if any(r["value"] is not None for r in rows):
             columns = ["value", "ci_low", "ci_high"]
             table = pd.DataFrame(rows)[["label", *columns]].astype(dict.fromkeys(columns, float))
@@ -127,10 +127,10 @@ def _selection_lines(found: dict[str, dict]) -> list[str]:
 
 def findings(found: dict[str, dict]) -> str:
     """The README's findings, in Markdown: every sentence is written from the entries, whichever way they fall."""
-    once = [m for m in RANKED if m != "headroom"]  # the same ranking as mean pass rate, reversed
+    once = [m for m in METRICS if m != "headroom"]  # the same ranking as mean pass rate, reversed
     rho = {m: found[f"{m}.rho"]["value"] for m in once if found[f"{m}.rho"]["value"] is not None}
     order = sorted(rho, key=lambda m: -abs(rho[m]))
-    ahead = [f"{RANKED[m][0]} ({rho[m]:.2f})" for m in order if "lad" in rho and abs(rho[m]) > rho["lad"] and m != "lad"]
+    ahead = [f"{METRICS[m][0]} ({rho[m]:.2f})" for m in order if "lad" in rho and abs(rho[m]) > rho["lad"] and m != "lad"]
     told = f"LAD is undefined ({found['lad.rho']['reason']})" if "lad" not in rho else f"LAD ({shown(found['lad.rho'])})"
     lines = [
         f"{told} beside {len(order) - ('lad' in rho)} other metrics; ahead of it by absolute Spearman: "
@@ -138,7 +138,7 @@ def findings(found: dict[str, dict]) -> str:
     ]
     held_out = {m: found[f"{m}.held_out_family_rho"]["value"] for m in once}
     if held_out["lad"] is not None:
-        above = [f"{RANKED[m][0]} ({v:.2f})" for m, v in held_out.items() if v is not None and v > held_out["lad"]]
+        above = [f"{METRICS[m][0]} ({v:.2f})" for m, v in held_out.items() if v is not None and v > held_out["lad"]]
         null = shown(found["null.held_out_family_rho"])
         lines.append(
             f"Held out by family LAD reaches {held_out['lad']:.2f}; ahead of it: {', '.join(above) or 'none'}. A metric that "
@@ -151,10 +151,10 @@ def findings(found: dict[str, dict]) -> str:
     )
     for rival in PRIMARY_RIVALS:
         p, difference = shown(found[f"lad_minus_{rival}.p_value_holm"], digits=3), shown(found[f"lad_minus_{rival}.rho"])
-        lines.append(f"LAD's Spearman minus the absolute one of {RANKED[rival][0]}: {difference}, Holm-adjusted p = {p}.")
+        lines.append(f"LAD's Spearman minus the absolute one of {METRICS[rival][0]}: {difference}, Holm-adjusted p = {p}.")
     p_values = {m: found[f"lad_minus_{m}.p_value_holm"]["value"] for m in PRIMARY_RIVALS}
     significant = [
-        f"{RANKED[m][0]} ({'LAD ahead' if found[f'lad_minus_{m}.rho']['value'] > 0 else 'LAD behind'})"
+        f"{METRICS[m][0]} ({'LAD ahead' if found[f'lad_minus_{m}.rho']['value'] > 0 else 'LAD behind'})"
         for m, p in p_values.items()
         if p is not None and p < 0.05
     ]
@@ -195,7 +195,7 @@ def findings(found: dict[str, dict]) -> str:
     lines.append(f"LAD misplaces most: {_misplaced(found)}.")
     lines += _selection_lines(found)
     ratio = found["cost.training_over_scoring"]["value"]
-    lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it.")
+    lines.append(f"Training and evaluating one seed on a cohort cost {ratio:.1f} times the FLOPs of scoring it by LAD.")
     return "\n".join(f"* {line}" for line in lines)
 
 

@@ -242,7 +242,7 @@ def _cohorts(run_ids) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Average ranks down each column. Gains are sums of rates, equal ones apart by float rounding: rounded, they tie anywhere."""
+    """Average ranks down each column. Gains are sums of rates: rounded, equal ones tie on every machine."""
     return stats.rankdata(np.round(values, 9), axis=0)
 
 

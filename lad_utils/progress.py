@@ -15,6 +15,7 @@ NOTEBOOKS = {
     "cohorts": "01_cohorts",
     "rollouts": "02_rollouts",
     "scoring": "03_scoring",
+    "baselines": "04_baselines",
     "zeros": "15_zeros",
     "problems": "19_problem_rollouts",
     "oracle": "05_grpo_oracle",
@@ -34,18 +35,21 @@ NOTEBOOKS = {
     "trainers": "23_trainers",
     "online": "24_online",
     "price": "25_price",
+    "frontier": "26_cost_frontier",
     "report": "11_report",
 }
-THREADS_ALL = ("cohorts", "rollouts", "zeros", "problems")  # these take every core; all others take one
+THREADS_ALL = ("cohorts", "rollouts", "zeros", "problems", "baselines")  # these take every core; all others take one
 NEEDS = {
     "base": [],
     "cohorts": ["base"],
     "rollouts": ["cohorts"],
     "scoring": ["rollouts"],
+    "baselines": ["rollouts"],
     "zeros": ["rollouts"],
     "problems": ["rollouts"],
     "oracle": ["rollouts"],
-    "loco": ["scoring", "oracle"],
+    "loco": ["scoring", "baselines", "oracle"],
+    "frontier": ["loco"],
     "ablations": ["loco"],
     "ceiling": ["loco", "problems"],
     "record": ["base"],
@@ -79,6 +83,7 @@ NEEDS = {
         "trainers",
         "online",
         "price",
+        "frontier",
     ],
 }
 
@@ -119,6 +124,7 @@ def prior_seconds(study: Study) -> dict[str, float]:
         "cohorts": 45.0,
         "rollouts": 60.0,
         "scoring": 20.0 + 1.2 * study.mixtures,
+        "baselines": 30.0 + 0.03 * study.cohort_size * (len(study.cohorts) + study.mixtures),
         "zeros": 30.0,
         "problems": 5.0 + (study.n_eval + study.n_fresh) * (3 * study.k_draws + 32) / 1500,
         "ablations": 40.0,
@@ -137,6 +143,7 @@ def prior_seconds(study: Study) -> dict[str, float]:
         "trainers": 15.0,
         "online": 10.0,
         "price": 10.0,
+        "frontier": 10.0,
         "causal": 12.0,
         "report": 15.0,
     }

@@ -10,10 +10,8 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from lad_utils.baselines import METRICS, score_cohort
+from lad_utils.baseline_words import baselines, cost_table
 from lad_utils.claims import failure_modes, predictions, prototype_claims, single_problems
-from lad_utils.cohorts import score_split
-from lad_utils.embeddings import embed
 from lad_utils.entries import all_entries
 from lad_utils.findings import findings, readme_with, reliability, results_table
 from lad_utils.params import REPOSITORY, TRAINERS, Study, load_study
@@ -38,6 +36,8 @@ TABLES = (
     "rollout_totals",
     "target_counts",
     "scores",
+    "task_signals",
+    "baseline_costs",
     "diversity",
     "zeros",
     "faults",
@@ -63,6 +63,8 @@ TABLES = (
 # What results.json and the README say in words, each written from the entries.
 WORDS = {
     "table": results_table,
+    "baselines": baselines,
+    "costs": cost_table,
     "findings": findings,
     "claims": prototype_claims,
     "failure_modes": failure_modes,
@@ -77,6 +79,7 @@ WORDS = {
 }
 PARTS = {
     "findings": "What came out",
+    "baselines": "Every metric and its cost",
     "failure_modes": "Failure modes, signs written down beforehand",
     "predictions": "Predicted lift",
     "trainers": "Other trainers",
@@ -90,36 +93,11 @@ UNPUBLISHED_ARMS = (
     "size-",
     "mixture-",
     "short-",
+    "small-",
     "online-",
     *(f"{t}-" for t in TRAINERS),
 )  # executed notebooks of their runs: many, and all alike
 UNPUBLISHED_FIGURES = ("cohorts", "pass_rates", "lad_by_cohort")  # large, and in the executed notebooks
-
-
-def score_study(study: Study, tasks: pd.DataFrame, judgements: pd.DataFrame, totals: pd.DataFrame) -> pd.DataFrame:
-    """The `scores` table: arm, cohort, metric, value, ci_low, ci_high, n_tasks, generated_tokens, forward_tokens, seconds.
-
-    `judgements` has a row a rollout (arm, cohort, position, task_id, parsed, reward); `totals` is rollouts.totals. The cost is
-    that of the base model's rollouts a metric needs, shared by all metrics that use them.
-    """
-    prompts = tasks.set_index("task_id")["prompt"]
-    used = judgements["task_id"].unique().tolist()
-    vectors = pd.DataFrame(embed(prompts[used].tolist(), embedder=study.embedder), index=used)
-    costs = {split: t.set_index("task_id") for split, t in totals.groupby("split")}
-    tables = []
-    for (arm, name), group in judgements.groupby(["arm", "cohort"], sort=False):
-        cost = costs[score_split(arm)]
-        ids = group.groupby("position", sort=True)["task_id"].first()
-        table = score_cohort(study, group, vectors.loc[ids].to_numpy(), (cost["prompt_tokens"] / cost["n"])[ids].to_numpy())
-        spent = cost.loc[ids.unique()]
-        table["n_tasks"] = len(ids)
-        used = table["metric"].map(lambda m: "rollouts" in METRICS[m][1]).astype(int)
-        table["generated_tokens"] = used * int(spent["generated_tokens"].sum())
-        table["forward_tokens"] = used * int((spent["generated_tokens"] + spent["prompt_tokens"]).sum())
-        table["seconds"] = used * spent["seconds"].sum()
-        tables.append(table.assign(arm=arm, cohort=name))
-    scores = pd.concat(tables, ignore_index=True)
-    return scores[["arm", "cohort", *[c for c in scores.columns if c not in ("arm", "cohort")]]]
 
 
 def results(study: Study, tables: dict[str, pd.DataFrame]) -> dict:
@@ -167,6 +145,10 @@ CAPTIONS = {
     "lift_against_lad": "LAD before training against the lift that GRPO then gave, one point a cohort.",
     "lift_against_lad_mixtures": "The same for mixtures of difficulty, skills, duplication and wrong labels.",
     "metric_ranking": "Spearman correlation of every metric with measured lift; the dashed line is the noise ceiling.",
+    "cost_frontier": "What a metric costs and how well it then ranks the cohorts.",
+    "additions_designed": "What other metrics would add to LAD, designed cohorts.",
+    "additions_mixtures": "The same for mixtures.",
+    "gradients_by_pass_rate": "What the gradient of a single task tells, by its pass rate.",
     "lifts": "Measured lift of every cohort, with its interval over the held-out questions.",
     "loco_null_family": "What holding out does to simulated metrics of known worth, and where the measured ones lie.",
     "contrasts": "Pairs of cohorts that differ in one property; grey is the side that was predicted.",

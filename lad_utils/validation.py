@@ -15,6 +15,7 @@ PERMUTATIONS = 9999
 DUPLICATES = ("one_problem", "repeat_8", "repeat_32")  # results are shown with and without these
 NOISY = ("labels_wrong_30", "labels_wrong_60", "broken_verifier")  # and these: their rewards are wrong
 LIFT_COLUMNS = ("cohort", "family", "lift", "ci_low", "ci_high", "n", "n_seeds", "n_invalid", "reason")
+OWN_SEED = 0  # the seed whose lift is the metric full_run
 PRIMARY_RIVALS = ("variance", "mean_pass_rate", "distinct_fraction", "short_grpo")
 
 
@@ -108,14 +109,19 @@ def validated(
 ) -> pd.DataFrame:
     """One row a validated cohort of `arm`: lift with interval, family, and every metric in a column of its own.
 
-    `short_grpo` is the sampled lift of the short run on the same cohort (arm `short`), NaN where there is none.
+    `lift_other_seeds` is the mean lift of all seeds but OWN_SEED, whose lift is the metric full_run; NaN where there are none.
     """
     wide = scores[scores["arm"] == arm].pivot(index="cohort", columns="metric", values="value")
     wide = wide.reindex(columns=[*dict.fromkeys([*wide.columns, *METRICS])])
     table = cohort_lifts(lifts, questions, arm=arm, variant=variant).merge(wide, left_on="cohort", right_index=True)
-    short = valid(lifts[(lifts["arm"] == "short") & (lifts["variant"] == "sampled")]).groupby("cohort")["lift"].mean()
-    table["short_grpo"] = table["cohort"].map(short) if arm == "main" else np.nan
+    others = valid(lifts[(lifts["arm"] == arm) & (lifts["variant"] == variant) & (lifts["seed"] != OWN_SEED)])
+    table["lift_other_seeds"] = table["cohort"].map(others.groupby("cohort")["lift"].mean())
     return table[~table["cohort"].isin(CONTROLS)].reset_index(drop=True)
+
+
+def lift_told(table: pd.DataFrame, metric: str) -> pd.Series:
+    """The lift that `metric` is to tell, of a table as `validated` gives it: full_run does not count towards its own."""
+    return table["lift_other_seeds" if metric == "full_run" else "lift"]
 
 
 def cohort_entries(table: pd.DataFrame, name: str) -> list[dict]:

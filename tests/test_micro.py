@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from lad_utils import base_model, micro
-from lad_utils.baselines import solution_log_likelihood
 from lad_utils.cohorts import BANDS
+from lad_utils.model_baselines import solution_log_likelihood
 from lad_utils.oracle import count_correct
 from lad_utils.params import REPOSITORY, load_study
 from lad_utils.rollouts import load_model, sampler_of, transformers_engine
