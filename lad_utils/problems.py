@@ -38,8 +38,8 @@ def after_rates(questions: pd.DataFrame, *, arm: str, runs=None) -> pd.DataFrame
     """
     if "variant" in questions:
         questions = questions[questions["variant"] == "sampled"].rename(columns={"n_after": "n", "c_after": "c"})
-    mine = questions[(questions["run_id"].str.split("/").str[0] == arm) & (questions["n"] > 0)]
-    mine = mine if runs is None else mine[mine["run_id"].isin(list(runs))]
+    wanted = questions["run_id"].unique() if runs is None else runs
+    mine = questions[questions["run_id"].isin([r for r in wanted if r.startswith(f"{arm}/")]) & (questions["n"] > 0)]
     return mine.assign(rate=mine["c"] / mine["n"]).pivot(index="task_id", columns="run_id", values="rate").dropna()
 
 
@@ -121,7 +121,7 @@ def study_problems(
     signals["larger_pass_rate"] = told["larger_c"] / told["larger_n"].where(told["larger_n"] > 0)
     signals["larger_minus_own"] = signals["larger_pass_rate"] - signals["pass_rate"]
     signals[["transfer", "transfer_shuffled"]] = relevance[["transfer", "transfer_shuffled"]]
-    for arm in dict.fromkeys(questions["run_id"].str.split("/").str[0]):
+    for arm in dict.fromkeys(r.split("/")[0] for r in questions["run_id"].unique()):
         if arm not in ("main", "online", "small", *TRAINERS) and len(found := after_rates(questions, arm=arm, runs=runs)):
             signals[f"gains_of_{arm}"] = found.mean(axis=1).reindex(ids) - signals["pass_rate"]
     return Problems(signals.astype(float), after.loc[ids], correct / k)

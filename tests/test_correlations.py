@@ -6,6 +6,7 @@ import pytest
 
 from lad_utils import correlations
 from lad_utils.agreement import partial_spearman_ci
+from lad_utils.baselines import METRICS
 from lad_utils.stats import loco, spearman_ci, williams_test
 from lad_utils.validation import PRIMARY_RIVALS
 
@@ -14,7 +15,8 @@ from lad_utils.validation import PRIMARY_RIVALS
 def table():
     rng = np.random.default_rng(1)
     lift, families = rng.normal(size=19), np.repeat([*"abcdefgh"], [5, 2, 4, 2, 2, 2, 1, 1])
-    columns = {m: lift + rng.normal(0, 2, 19) for m in correlations.RANKED} | {"lad": lift + rng.normal(0, 0.2, 19)}
+    columns = {m: lift + rng.normal(0, 2, 19) for m in METRICS} | {"lad": lift + rng.normal(0, 0.2, 19)}
+    columns["lift_other_seeds"] = lift + rng.normal(0, 0.1, 19)
     mix = {f"share_of_{n}": rng.random(19) for n in ("plus", "minus")}
     return pd.DataFrame({"cohort": [f"c{i}" for i in range(19)], "family": families, "lift": lift, **columns, **mix})
 
@@ -33,6 +35,15 @@ def test_lad_is_compared_with_its_primary_rivals_under_holm_over_four(table):
     e = found["lad_minus_variance.rho"]
     assert e["value"] == pytest.approx(r[0] - r[1]) and e["ci_low"] < e["value"] < e["ci_high"]
     assert raw["variance"] == pytest.approx(williams_test(*r, 19).p_value)
+
+
+def test_another_full_run_is_compared_with_the_lift_of_the_other_seeds(table):
+    found = by_name(correlations.correlation_entries(table))
+    assert found["full_run.rho"]["value"] == pytest.approx(spearman_ci(table.full_run, table.lift_other_seeds).rho)
+    assert found["full_run.rho"]["value"] != pytest.approx(spearman_ci(table.full_run, table.lift).rho)
+    beside = by_name(correlations.comparison_entries(table))["lad_minus_full_run.rho"]["value"]
+    r = [spearman_ci(table[m], table.lift_other_seeds).rho for m in ("lad", "full_run")]
+    assert beside == pytest.approx(r[0] - abs(r[1]))
 
 
 def test_a_rival_is_taken_in_its_better_direction(table):

@@ -120,7 +120,7 @@ def test_runs_are_seeded_apart_and_alike_every_time():
 
 
 def test_a_finished_run_is_reused_only_for_what_it_was_made_with(monkeypatch):
-    monkeypatch.setattr(oracle, "base_digest", lambda study: "weights")
+    monkeypatch.setattr(oracle, "base_digest", lambda study, name: name)
     study = load_study("smoke")
     cohort = pd.DataFrame({"prompt": ["p"], "answer": ["1"], "verifier": ["exact"]})
     questions = pd.DataFrame({"task_id": ["q"], "prompt": ["p"], "answer": ["1"]})

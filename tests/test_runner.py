@@ -91,11 +91,12 @@ def test_a_job_that_ends_without_its_output_has_failed_and_the_file_is_named():
 def test_jobs_are_counted_from_the_study_and_a_rule_needs_those_before_it_only():
     sizes = {"size_draws": 2, "size_distinct": [2, 4], "size_steps": [4]}
     study = fake_study(cohorts=["a", "b", "c"], causal_cohorts=["d"], selection_cohorts=[], **sizes)
-    assert (
-        progress.count_jobs(study).total() == 3 + 3 + 1 + 2 * 2 + 3 + 2 * 2 + 2 + len(progress.NOTEBOOKS) - 1
-    )  # main and short, three mixtures, two trainers on two cohorts, two samplers
-    assert progress.count_jobs(study, until="oracle") == Counter(base=1, cohorts=1, rollouts=1, oracle=20)
+    # main, a selection, sizes, three mixtures, short and small runs on both, two trainers on two cohorts, two samplers
+    jobs = 3 + 1 + 2 * 2 + 3 + 2 * (3 + 3) + 2 * 2 + 2
+    assert progress.count_jobs(study).total() == jobs + len(progress.NOTEBOOKS) - 1
+    assert progress.count_jobs(study, until="oracle") == Counter(base=1, cohorts=1, rollouts=1, oracle=jobs)
     none = {"causal_cohorts": [], "selection_cohorts": [], "size_draws": 0, "mixture_seeds": [], "short_steps": 0}
+    none["smaller_model"] = ""
     without = progress.count_jobs(fake_study(cohorts=["a", "b", "c"], trainers=[], samplers=[], **none))
     assert "causal" not in without and without["oracle"] == 3
 

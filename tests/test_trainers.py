@@ -146,7 +146,7 @@ def test_watching_leaves_the_random_state_and_the_mode_alone():
 def test_recipes_of_arms_differ_where_their_runs_do(monkeypatch):
     from lad_utils import oracle
 
-    monkeypatch.setattr(oracle, "base_digest", lambda study: "weights")
+    monkeypatch.setattr(oracle, "base_digest", lambda study, name: name)
     columns = {"prompt": ["p"], "answer": ["1"], "verifier": ["exact"], "sampler": ["uniform"], "correct": [1], "k": [8]}
     cohort, questions = pd.DataFrame(columns), pd.DataFrame({"task_id": ["q"], "prompt": ["p"], "answer": ["1"]})
     arms = ["main", "online", *TRAINERS]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from lad_utils import costs, validation
-from lad_utils.baselines import majority_is_right
+from lad_utils.baselines import majority_interval
 
 
 def lifts(*rows):
@@ -68,7 +68,8 @@ def test_the_control_is_not_among_the_validated_cohorts():
     ],
 )
 def test_majority_correctness_counts_votes_and_never_missing_answers(parsed, rewards, expected):
-    assert majority_is_right(parsed, np.array(rewards)) == expected
+    found = majority_interval([(parsed, np.array(rewards))], np.ones(1), rng=np.random.default_rng(0))
+    assert found[0] == expected and found[1] <= expected <= found[2]
 
 
 def test_a_planted_workload_costs_what_the_rules_say():
@@ -90,7 +91,7 @@ def test_an_arm_without_runs_gives_an_empty_table_with_every_column():
         {"arm": ["main", "mixture"], "cohort": ["random", "mixture_00"], "metric": "lad", "value": [1.0, 2.0]}
     )
     empty = validation.validated(scores, table, pairs, arm="mixture")
-    assert empty.empty and {"cohort", "family", "lift", "lad", "variance", "short_grpo"} <= set(empty.columns)
+    assert empty.empty and {"cohort", "family", "lift", "lift_other_seeds", "lad", "short_grpo"} <= set(empty.columns)
 
 
 def test_seed_noise_on_a_part_of_the_questions_is_that_of_the_part():
