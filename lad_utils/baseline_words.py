@@ -43,10 +43,6 @@ def baselines(found: dict[str, dict]) -> str:
     undefined = {m: found[f"{m}.rho"]["reason"] for m in METRICS if found[f"{m}.rho"]["value"] is None}
     told = [f"{METRICS[m][0]} ({why})" for m, why in undefined.items()]
     lines.append(f"Without a value on designed cohorts: {'; '.join(told) or 'none'}.")
-    ratio = found["cost.training_over_scoring"]["value"]
-    lines.append(
-        f"A full run costs {ratio:.1f} times LAD's rollouts and embeddings, by counted tokens; the prototype claimed 125 times."
-    )
     return "\n".join(f"* {line}" for line in lines)
 
 

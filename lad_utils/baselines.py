@@ -146,7 +146,7 @@ def majority_interval(
     """
     values, draws = [], []
     for parsed, rewards in tasks:
-        rewards_of = {p: False for p in parsed if isinstance(p, str)}
+        rewards_of = {p: False for p in sorted({p for p in parsed if isinstance(p, str)})}  # in an order that no draw decides
         rewards_of |= {p: True for p, r in zip(parsed, rewards, strict=True) if r and isinstance(p, str)}
         votes = np.array([sum(p == a for p in parsed) for a in rewards_of])
         rewarded, silent = np.array([*rewards_of.values()], dtype=bool), len(parsed) - int(votes.sum())

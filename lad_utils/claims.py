@@ -38,6 +38,12 @@ def prototype_claims(found: dict[str, dict]) -> str:
             "+12.6, +6.0, +0.9 points",
             "; ".join(_told(found, f"causal.{name}.lift", as_points=True) for name in selections),
         ),
+        (
+            "what a full run costs, over LAD",
+            "125 times",
+            f"{_told(found, 'cost.training_over_scoring')} times, in FLOPs by counted tokens: one seed, trained and evaluated, "
+            "over the rollouts and embeddings of a cohort",
+        ),
     ]
     lines = ["| claim | prototype | measured here |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

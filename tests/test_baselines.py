@@ -132,7 +132,7 @@ def test_what_a_metric_adds_to_lad_is_held_out_and_nothing_for_noise():
 
 def test_words_name_who_is_ahead_at_what_cost_and_say_what_has_no_value():
     text = baseline_words.baselines({e["name"]: e for e in pd.read_json(REFERENCE / "results.json", typ="series")["entries"]})
-    assert "number of steps (" in text and "On the cost frontier" in text and "125" in text
+    assert "number of steps (" in text and "On the cost frontier" in text
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

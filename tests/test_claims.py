@@ -28,6 +28,7 @@ def undefined(name):
         "^problems",
         "^ceiling",
         "^causal|^trainer|^online|^price",
+        "rollouts|gradient|adds|frontier",
     ],
 )
 def test_words_say_undefined_with_the_reason_and_never_none_or_nan(word, gone):

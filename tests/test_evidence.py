@@ -11,13 +11,16 @@ from scipy.stats import spearmanr
 from lad_utils import report
 from lad_utils.ablations import ablation_scores
 from lad_utils.adaptive import replay_curve
+from lad_utils.baselines import SCORED
+from lad_utils.cohort_scores import score_study
 from lad_utils.cohorts import CONTROLS
-from lad_utils.costs import study_costs
+from lad_utils.costs import metric_costs, study_costs
 from lad_utils.diversity import vendi
 from lad_utils.energy import unbiased_energy
 from lad_utils.entries import HISTORY_FILE, failure_entries
 from lad_utils.faults import fault_tables
 from lad_utils.findings import readme_with
+from lad_utils.model_baselines import KEY, members_of, signal_scores
 from lad_utils.oracle import CURVE_K, UNEQUAL, arm_recipe
 from lad_utils.params import REPOSITORY, check, load_study
 from lad_utils.problems import transfer_energy
@@ -26,6 +29,7 @@ from lad_utils.reliability import cohort_items, signed_table
 from lad_utils.runs import PUBLISHED, REFERENCE, read_table
 from lad_utils.size import size_of
 from lad_utils.trainer_ranking import task_gains, trainer_runs
+from lad_utils.training_baselines import training_scores
 from lad_utils.transfer import coverage_scores
 from lad_utils.validation import lift_entries
 from lad_utils.zeros import classify_zeros
@@ -100,14 +104,39 @@ def test_lifts_recompute_from_counts_by_question(tables):
 
 
 def test_scores_recompute_from_votes_and_prompts(tables, judgements):
-    again = report.score_study(STUDY, tables["tasks"], judgements, tables["rollout_totals"])
-    stored = tables["scores"].set_index(["arm", "cohort", "metric"])
-    again = again.set_index(["arm", "cohort", "metric"]).loc[stored.index]
-    numbers = ["value", "generated_tokens", "forward_tokens", "seconds"]
-    np.testing.assert_allclose(again[numbers].to_numpy(float), stored[numbers].to_numpy(float), rtol=1e-4)
-    exact = stored.index.get_level_values("metric") != "majority_correctness"  # its bootstrap depends on the order of votes
-    intervals = ["ci_low", "ci_high"]
-    np.testing.assert_allclose(again.loc[exact, intervals], stored.loc[exact, intervals], rtol=1e-4, atol=1e-7)
+    args = (STUDY, tables["tasks"], judgements, tables["rollout_totals"])
+    again = score_study(*args, n_parameters=parameters_of("base")).set_index(["arm", "cohort", "metric"])
+    stored = tables["scores"][tables["scores"]["metric"].isin(SCORED)].set_index(["arm", "cohort", "metric"])
+    again = again.loc[stored.index]
+    numbers = ["value", "ci_low", "ci_high", "generated_tokens", "forward_tokens", "backward_tokens", "flops"]
+    np.testing.assert_allclose(again[numbers].to_numpy(float), stored[numbers].to_numpy(float), rtol=1e-4, atol=1e-7)
+    assert (again["reason"] == stored["reason"]).all()
+    embedded = stored.index.get_level_values("metric").isin(["lad", "vendi", "dots"])  # their seconds are this machine's
+    assert again.loc[~embedded, "seconds"].to_numpy() == pytest.approx(stored.loc[~embedded, "seconds"].to_numpy())
+
+
+def test_scores_that_need_the_model_recompute_from_what_was_measured_of_each_task(tables):
+    args = (tables["cohorts"], tables["task_signals"], tables["baseline_costs"], tables["rollout_totals"])
+    again = signal_scores(*args, n_parameters=parameters_of("base"))
+    check_scores(again, tables["scores"])
+    gradients = again[again["metric"] == "gradient_norm"].set_index("cohort")
+    own = members_of(tables["cohorts"]).merge(tables["task_signals"], on=KEY)
+    assert gradients["value"].to_dict() == pytest.approx(own.groupby("cohort")["gradient_norm"].mean().to_dict())
+
+
+def test_scores_that_need_training_recompute_from_the_runs(tables):
+    args = (tables[n] for n in ("cohorts", "tasks", "lifts", "groups", "rollout_totals"))
+    sizes = {name: parameters_of(name) for name in ("base", "smaller")}
+    check_scores(training_scores(*args, n_parameters=sizes), tables["scores"])
+
+
+def check_scores(again, scores):
+    index = ["arm", "cohort", "metric"]
+    again = again.set_index(index)
+    stored = scores.set_index(index).loc[again.index]
+    numbers = ["value", "ci_low", "ci_high", "flops", "seconds"]
+    np.testing.assert_allclose(again[numbers].to_numpy(float), stored[numbers].to_numpy(float), rtol=1e-6, atol=1e-9)
+    assert (again["reason"] == stored["reason"]).all()
 
 
 def test_the_headline_correlation_follows_from_first_principles(tables, votes):
@@ -184,14 +213,18 @@ def test_what_a_dollar_buys_recomputes_from_lifts_and_distinct_tasks(tables):
         assert ENTRIES[f"price.{price}.mixtures.no_score.rho"]["value"] == pytest.approx(alone)
 
 
-def test_costs_recompute_from_logged_tokens(tables):
-    n_parameters = 0
+def parameters_of(model):
     from safetensors import safe_open
 
-    with safe_open(REFERENCE / "base" / "model.safetensors", "np") as weights:
-        n_parameters = sum(weights.get_tensor(name).size for name in list(weights.keys()))
+    with safe_open(REFERENCE / model / "model.safetensors", "np") as weights:
+        return sum(weights.get_tensor(name).size for name in list(weights.keys()))
+
+
+def test_costs_recompute_from_logged_tokens(tables):
     args = (tables[n] for n in ("cohorts", "rollout_totals", "groups", "lifts", "curves"))
-    pd.testing.assert_frame_equal(study_costs(*args, n_parameters=n_parameters), tables["costs"])
+    stages = study_costs(*args, n_parameters=parameters_of("base"))
+    metrics = metric_costs(tables["scores"], tables["lifts"], tables["baseline_costs"])
+    pd.testing.assert_frame_equal(pd.concat([stages, metrics], ignore_index=True), tables["costs"])
 
 
 def test_every_run_is_there_trained_equally_and_logged_whole(tables):
@@ -275,6 +308,8 @@ def test_executed_notebooks_keep_their_pictures_and_no_error():
         "18_task_report",
         "07_ablations",
         "10_noise_ceiling",
+        "04_baselines",
+        "26_cost_frontier",
         "19_problem_rollouts",
         "20_published_record",
         "21_failure_modes",
