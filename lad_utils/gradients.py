@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+KEY = ["split", "task_id", "answer", "verifier"]  # what makes a task another one: its rollouts, and how they are judged
 SMALLEST_SD = 1e-4  # TRL adds it to a group's standard deviation
 
 
 class Item(NamedTuple):
     """A task as some cohort judges it, with its rollouts: equal completions once, with how often each was drawn."""
 
-    key: tuple  # (split, task_id, answer, verifier)
+    key: tuple  # of KEY
     prompt: str
     completions: list[str]
     ended: np.ndarray  # (R,) whether each ended by itself, so that its end token counts
@@ -32,24 +33,24 @@ class Item(NamedTuple):
 
 
 def items_of(members: pd.DataFrame, prompts: pd.Series, rollouts: pd.DataFrame) -> list[Item]:
-    """One Item a distinct (split, task_id, answer, verifier) of `members`, in the order in which they first appear.
+    """One Item a distinct KEY of `members`, in the order in which they first appear.
 
     members: columns split, task_id, answer, verifier. prompts: indexed by task_id. rollouts: split, task_id, completion,
     finish_reason; a task without any is a ValueError.
     """
     from lad_utils.cohorts import VERIFIERS
 
-    by_task, items = dict(list(rollouts.groupby(["split", "task_id"], sort=False))), []
-    for key in members[["split", "task_id", "answer", "verifier"]].drop_duplicates().itertuples(index=False, name=None):
+    drawn = rollouts.assign(ended=rollouts["finish_reason"] == "stop")
+    drawn = drawn.groupby(["split", "task_id", "completion", "ended"], sort=True).size().rename("count").reset_index()
+    by_task = {k: (g["completion"].tolist(), g["ended"].to_numpy(), g["count"].to_numpy()) for k, g in drawn.groupby(KEY[:2])}
+    items = []
+    for key in members[KEY].drop_duplicates().itertuples(index=False, name=None):
         split, task_id, answer, verifier = key
         if (split, task_id) not in by_task:
             raise ValueError(f"gradients: task {task_id!r} has no rollouts of the split {split!r}")
-        mine = by_task[split, task_id]
-        drawn = mine.assign(ended=mine["finish_reason"] == "stop").groupby(["completion", "ended"], sort=True).size()
-        texts = drawn.index.get_level_values("completion").tolist()
+        texts, ended, counts = by_task[split, task_id]
         rewards = np.array([float(VERIFIERS[verifier](c, answer)) for c in texts])
-        ended = drawn.index.get_level_values("ended").to_numpy()
-        items.append(Item(key, str(prompts[task_id]), texts, ended, drawn.to_numpy(), rewards))
+        items.append(Item(key, str(prompts[task_id]), texts, ended, counts, rewards))
     return items
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from lad_utils.costs import Meter
-from lad_utils.gradients import Item, Projection, mean_gradient, policy_gradient
+from lad_utils.gradients import KEY, Item, Projection, mean_gradient, policy_gradient
 from lad_utils.runs import read_table, write_table
 
 GRADIENT_METRICS = ("gradient_norm", "learnalign", "less", "trak", "cropi")
@@ -101,7 +101,7 @@ def all_item_scores(
                 for item in items[start : start + CHUNK]:
                     with Meter(model) as meter:
                         found = item_scores(model, tokenizer, item, given, project)
-                    key = dict(zip(("split", "task_id", "answer", "verifier"), item.key, strict=True))
+                    key = dict(zip(KEY, item.key, strict=True))
                     spent = {c: v for c, v in meter.cost().items() if c in SPENT}
                     rows.append(key | {"pass_rate": item.pass_rate} | found | spent)
                     if progress:

@@ -14,6 +14,7 @@ from lad_utils.base_model import fit
 from lad_utils.cohort_scores import COLUMNS
 from lad_utils.cohorts import score_split
 from lad_utils.costs import COUNTS, Meter, rollout_cost, scaled, total
+from lad_utils.gradients import KEY
 from lad_utils.influence import GRADIENT_METRICS, SPENT
 from lad_utils.params import Study
 from lad_utils.rollouts import load_model
@@ -21,7 +22,6 @@ from lad_utils.runs import base_folder, move_base, write_json
 
 HOLDOUT_TASKS, HOLDOUT_STEPS, HOLDOUT_RATE = 2000, 100, 1e-3
 ARMS = ("main", "mixture")  # whose cohorts get these metrics
-KEY = ["split", "task_id", "answer", "verifier"]
 
 
 def members_of(cohorts: pd.DataFrame) -> pd.DataFrame:

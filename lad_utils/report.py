@@ -135,6 +135,8 @@ th, td {{ padding: 0.25rem 0.6rem; border-bottom: 1px solid #ddd; text-align: le
 Every number comes from <code>results.json</code>, which names the raw file behind it. {invalid}</p>
 {table}
 {parts}
+<h2>What each metric costs</h2>
+{costs}
 {figures}
 <h2>All numbers</h2>
 {entries}
@@ -178,9 +180,7 @@ CAPTIONS = {
 
 
 def page(found: dict, folder: Path) -> str:
-    """One self-contained HTML file: the results table, the figures inlined, all entries."""
-    rows = [[c.strip() for c in line.strip("| ").split(" | ")] for line in found["table"].splitlines() if line.startswith("|")]
-    table = pd.DataFrame([r for r in rows[2:]], columns=rows[0]).map(lambda c: c.replace("*", "").replace("`", ""))
+    """One self-contained HTML file: the results and cost tables, the figures inlined, all entries."""
     figures = []
     for name, caption in CAPTIONS.items():
         path = Path(folder) / "figures" / f"{name}.png"
@@ -198,11 +198,18 @@ def page(found: dict, folder: Path) -> str:
         n_cohorts=found["n_cohorts"],
         n_seeds=found["n_seeds"],
         invalid=invalid,
-        table=table.to_html(index=False),
+        table=_tabled(found["table"]),
+        costs=_tabled(found["costs"]),
         parts="\n".join(_listed(title, found[part]) for part, title in PARTS.items()),
         figures="\n".join(figures),
         entries=pd.DataFrame(found["entries"]).to_html(index=False, float_format="%.4f", na_rep=""),
     )
+
+
+def _tabled(text: str) -> str:
+    """A table of Markdown as one of HTML."""
+    rows = [[c.strip() for c in line.strip("| ").split(" | ")] for line in text.splitlines() if line.startswith("|")]
+    return pd.DataFrame(rows[2:], columns=rows[0]).map(lambda c: c.replace("*", "").replace("`", "")).to_html(index=False)
 
 
 def _listed(title: str, text: str) -> str:
