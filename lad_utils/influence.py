@@ -19,6 +19,8 @@ an embedding has dimensions, and gives no value to a set that is already chosen.
 
 import hashlib
 import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ import pandas as pd
 
 from lad_utils.costs import Meter
 from lad_utils.gradients import KEY, Item, Projection, mean_gradient, policy_gradient
+from lad_utils.rollouts import load_model
 from lad_utils.runs import read_table, write_table
 
 GRADIENT_METRICS = ("gradient_norm", "learnalign", "less", "trak", "cropi")
@@ -34,8 +37,9 @@ PROJECTED = 1024  # dimensions of the projection: a cosine of projected gradient
 WARM_UP, BATCH = 256, 8  # tasks of LESS's warm-up, in batches as GRPO's steps have
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's, as in grpo.grpo_config
 RIDGE = 1e-3  # of TRAK, times the mean eigenvalue of F'F/n: it only keeps the inverse defined
+COMPARED = ("target", "momentum", "square")  # the tensors of a Reference
 SPENT = ("forward_tokens", "backward_tokens", "flops", "seconds")
-CHUNK = 400  # tasks a file, so that a kill loses less than a minute
+CHUNK = 200  # tasks a file, so that a kill loses half a minute
 
 
 class Reference(NamedTuple):
@@ -83,32 +87,65 @@ def item_scores(model, tokenizer, item: Item, given: Reference, project: Project
 
 
 def all_item_scores(
-    model, tokenizer, items: list[Item], given: Reference, *, seed: int, folder: Path, progress=None
+    base: Path, items: list[Item], given: Reference, *, seed: int, folder: Path, cores: int = 1, progress=None
 ) -> pd.DataFrame:
-    """item_scores of every item, resumably: one row an item with its key, pass_rate, SPENT.
+    """item_scores of every item under the model in `base`, resumably: one row an item with its key, pass_rate, SPENT.
 
-    `peak_bytes` is that of the chunk. Files of CHUNK items lie in `folder`, named by what they depend on; a kill loses the
-    chunk at work.
+    `cores` processes of one thread each; the result does not depend on it. `peak_bytes` is that of the process, while at the
+    chunk. Files of CHUNK items lie in `folder`, named by what they depend on; a kill loses the chunks at work.
     """
-    size = sum(p.numel() for p in model.parameters())
-    project, tables = Projection(size, PROJECTED, seed=seed), []
-    about = [seed, PROJECTED, float(given.target.norm()), float(given.square.sum()), [i.key for i in items]]
+    from safetensors.torch import save_file
+
+    about = [seed, PROJECTED, round(float(given.target.norm()), 3), round(float(given.momentum.norm()), 3)]
+    about.append([[*i.key, int(i.counts.sum()), i.pass_rate] for i in items])
     home = Path(folder) / hashlib.blake2b(json.dumps(about).encode(), digest_size=6).hexdigest()
-    for start in range(0, len(items), CHUNK):
-        path, rows = home / f"{start:06d}.parquet", []
-        if not path.is_file():
-            with Meter(model, memory=True) as whole:
-                for item in items[start : start + CHUNK]:
-                    with Meter(model) as meter:
-                        found = item_scores(model, tokenizer, item, given, project)
-                    key = dict(zip(KEY, item.key, strict=True))
-                    spent = {c: v for c, v in meter.cost().items() if c in SPENT}
-                    rows.append(key | {"pass_rate": item.pass_rate} | found | spent)
-                    if progress:
-                        progress()
-            write_table(path, pd.DataFrame(rows).assign(peak_bytes=whole.peak_bytes))
-        tables.append(read_table(path))
-    return pd.concat(tables, ignore_index=True)
+    home.mkdir(parents=True, exist_ok=True)
+    save_file({n: getattr(given, n) for n in COMPARED}, home / "reference.safetensors")
+    paths = {start: home / f"{start:06d}.parquet" for start in range(0, len(items), CHUNK)}
+    jobs = [(items[start : start + CHUNK], path) for start, path in paths.items() if not path.is_file()]
+    worker = (Path(base), home / "reference.safetensors", seed)
+    if cores == 1 or len(jobs) < 2:
+        if jobs:
+            _start(*worker)
+        for job in jobs:
+            done = _score_chunk(*job)
+            if progress:
+                progress(done)
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(cores, context, _start, worker) as pool:
+            for future in as_completed([pool.submit(_score_chunk, *job) for job in jobs]):
+                done = future.result()
+                if progress:
+                    progress(done)
+    return pd.concat([read_table(path) for path in paths.values()], ignore_index=True)
+
+
+_given = None  # one a process: model, tokenizer, what every task is compared with, the projection
+
+
+def _start(base: Path, path: Path, seed: int) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    global _given
+    torch.set_num_threads(1)
+    (model, tokenizer), tensors = load_model(base), load_file(path)
+    size = sum(p.numel() for p in model.parameters())
+    _given = model, tokenizer, Reference(**tensors, target_cost={}, warm_up_cost={}), Projection(size, PROJECTED, seed=seed)
+
+
+def _score_chunk(items: list[Item], path: Path) -> int:
+    model, tokenizer, given, project = _given
+    rows = []
+    with Meter(model, memory=True) as whole:
+        for item in items:
+            with Meter(model) as meter:
+                found = item_scores(model, tokenizer, item, given, project)
+            spent = {c: v for c, v in meter.cost().items() if c in SPENT}
+            rows.append(dict(zip(KEY, item.key, strict=True)) | {"pass_rate": item.pass_rate} | found | spent)
+    write_table(path, pd.DataFrame(rows).assign(peak_bytes=whole.peak_bytes))
+    return len(items)
 
 
 def trak_scores(features: np.ndarray, target: np.ndarray) -> np.ndarray:

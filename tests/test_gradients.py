@@ -141,7 +141,7 @@ def test_scores_of_a_task_follow_their_definitions(base, tmp_path):
     model, tokenizer = base
     items = [item(), item(answer="5"), item(answer="7")]
     given = influence.reference(model, tokenizer, [item(answer="18")], items, seed=0)
-    scores = influence.all_item_scores(model, tokenizer, items, given, seed=0, folder=tmp_path)
+    scores = influence.all_item_scores(ROOT, items, given, seed=0, folder=tmp_path)
     found = influence.gradient_metrics(scores, given, seed=0)
     g, target = policy_gradient(model, tokenizer, items[1]), policy_gradient(model, tokenizer, item(answer="18"), scaled=False)
     assert close(given.target, target)
@@ -156,13 +156,25 @@ def test_scores_of_a_task_follow_their_definitions(base, tmp_path):
     assert not found.loc[2, [*influence.GRADIENT_METRICS]].any()  # never rewarded: nothing to learn from, whatever the momentum
 
 
+def test_scores_do_not_depend_on_how_many_processes_take_them(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(influence, "CHUNK", 1)
+    items = [item(), item(answer="5"), item(answer="7")]
+    given = influence.reference(*base, [item(answer="18")], items, seed=0)
+    timed = ["seconds", "peak_bytes"]
+    one, two = (
+        influence.all_item_scores(ROOT, items, given, seed=0, folder=tmp_path / str(n), cores=n).drop(columns=timed)
+        for n in (1, 2)
+    )
+    pd.testing.assert_frame_equal(one, two)
+
+
 def test_gradients_of_a_finished_chunk_are_read_and_not_taken_again(base, tmp_path, monkeypatch):
     model, tokenizer = base
     items = [item(), item(answer="5")]
     given = influence.reference(model, tokenizer, [item()], items, seed=0)
-    first = influence.all_item_scores(model, tokenizer, items, given, seed=0, folder=tmp_path)
+    first = influence.all_item_scores(ROOT, items, given, seed=0, folder=tmp_path)
     monkeypatch.setattr(influence, "policy_gradient", lambda *_: pytest.fail("taken again"))
-    again = influence.all_item_scores(model, tokenizer, items, given, seed=0, folder=tmp_path)
+    again = influence.all_item_scores(ROOT, items, given, seed=0, folder=tmp_path)
     pd.testing.assert_frame_equal(again, first)
 
 

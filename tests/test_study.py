@@ -15,8 +15,8 @@ from lad_utils.progress import oracle_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 RESULTS = ("tasks", "cohorts", "judgements", "scores", "lifts", "groups", "eval_questions", "zeros", "faults", "signed")
-RESULTS += ("fewer_rollouts", "transfer", "task_report", "diversity", "curves", "task_gains")
-TIMINGS = ["seconds", "train_seconds"]
+RESULTS += ("fewer_rollouts", "transfer", "task_report", "diversity", "curves", "task_gains", "task_signals")
+TIMINGS = ["seconds", "train_seconds", "peak_bytes"]
 
 
 def start(outputs):
