@@ -148,26 +148,22 @@ def run_costs(lifts: pd.DataFrame, groups: pd.DataFrame, totals: pd.DataFrame, *
 
 
 def study_costs(
-    cohorts: pd.DataFrame,
-    totals: pd.DataFrame,
-    groups: pd.DataFrame,
-    lifts: pd.DataFrame,
-    curves: pd.DataFrame,
-    *,
-    n_parameters: int,
+    totals: pd.DataFrame, groups: pd.DataFrame, lifts: pd.DataFrame, curves: pd.DataFrame, *, n_parameters: dict
 ) -> pd.DataFrame:
-    """The `costs` table of a study's stages, of scoring a mean cohort of the main arm, and of a mean training run.
+    """The rows of `costs` of kind stage: what sampling each split, training and evaluating took in all.
 
-    A trained model's evaluation is counted with the prompts of the base model's, the same questions.
+    A trained model's evaluation is counted with the prompts of the base model's, the same questions. n_parameters: as run_costs.
     """
-    rows = [
-        rollout_cost(t, kind="stage", name=split, n_parameters=n_parameters) for split, t in totals.groupby("split", sort=False)
-    ]
-    lifts = lifts[lifts["arm"] != "small"]  # another number of parameters: see metric_costs
+    rows = []
+    for split, table in totals.groupby("split", sort=False):
+        n = n_parameters["smaller" if split.startswith("smaller_") else "base"]
+        rows.append(rollout_cost(table, kind="stage", name=split, n_parameters=n))
+    small = run_costs(lifts[lifts["arm"] == "small"], groups, totals, n_parameters=n_parameters)
+    lifts = lifts[lifts["arm"] != "small"]
     groups = groups[groups["run_id"].isin(lifts["run_id"])]
     runs = lifts[lifts["variant"] == "sampled"]
     evaluation = totals[totals["split"].isin(["eval", "eval_greedy"])]
-    n = {"n_parameters": n_parameters, "kind": "stage"}
+    n = {"n_parameters": n_parameters["base"], "kind": "stage"}
     rows.append(training_cost(groups, seconds=float(runs["train_seconds"].sum()), name="training", **n))
     asked_more = totals.loc[totals["split"] == "shift", "prompt_tokens"].sum() * (lifts["variant"] == "shifted").sum()
     asked = totals[totals["split"] == "eval"]
@@ -175,21 +171,8 @@ def study_costs(
     after, prompts = int(runs["eval_tokens"].sum()), int(evaluation["prompt_tokens"].sum() * len(runs) + asked_more)
     seconds = float((runs["seconds"] - runs["train_seconds"]).sum())
     rows.append(_row(**n, name="evaluation_after", generated=after, forward=after + prompts, backward=0, seconds=seconds))
-    main = cohorts[cohorts["arm"] == "main"].drop_duplicates(["cohort", "task_id"])
-    scored = main.merge(totals[totals["split"] == "score"], on="task_id")
-    mean_score = rollout_cost(scored, name="score_a_cohort", **n)
-    alike = runs[runs["arm"].isin(["main", "mixture"])]  # the others have steps or questions of their own
-    trained = training_cost(
-        groups[groups["run_id"].isin(alike["run_id"])],
-        seconds=float(alike["seconds"].sum()),
-        name="train_and_evaluate_a_cohort",
-        **n,
-    )
-    after, prompts = int(alike["eval_tokens"].sum()), int(evaluation["prompt_tokens"].sum()) * len(alike)
-    evaluated = _row(**n, name="", generated=after, forward=after + prompts, backward=0, seconds=0.0)
-    table = [_divided(mean_score, main["cohort"].nunique())]
-    table.append(_divided(trained | {c: trained[c] + evaluated[c] for c in COUNTS}, len(alike)))
-    return pd.DataFrame(rows + table)[["kind", "name", *COUNTS]]
+    rows.append({"kind": "stage", "name": "smaller_runs"} | total(*small.values()))
+    return pd.DataFrame(rows).assign(peak_bytes=float("nan"), reason="memory is watched for metrics alone")[COLUMNS]
 
 
 def metric_costs(scores: pd.DataFrame, lifts: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
@@ -208,7 +191,3 @@ def metric_costs(scores: pd.DataFrame, lifts: pd.DataFrame, measured: pd.DataFra
         why = "" if peak == peak else "no model" if not counted["flops"] else "not recorded when these runs were made"
         rows.append({"kind": "metric", "name": metric} | counted.to_dict() | {"peak_bytes": peak, "reason": why})
     return pd.DataFrame(rows)[COLUMNS]
-
-
-def _divided(row: dict, n: int) -> dict:
-    return row | {c: row[c] / n for c in COUNTS}

@@ -221,8 +221,8 @@ def parameters_of(model):
 
 
 def test_costs_recompute_from_logged_tokens(tables):
-    args = (tables[n] for n in ("cohorts", "rollout_totals", "groups", "lifts", "curves"))
-    stages = study_costs(*args, n_parameters=parameters_of("base"))
+    args = (tables[n] for n in ("rollout_totals", "groups", "lifts", "curves"))
+    stages = study_costs(*args, n_parameters={name: parameters_of(name) for name in ("base", "smaller")})
     metrics = metric_costs(tables["scores"], tables["lifts"], tables["baseline_costs"])
     pd.testing.assert_frame_equal(pd.concat([stages, metrics], ignore_index=True), tables["costs"])
 
