@@ -152,7 +152,7 @@ def study_costs(
 ) -> pd.DataFrame:
     """The rows of `costs` of kind stage: what sampling each split, training and evaluating took in all.
 
-    A trained model's evaluation is counted with the prompts of the base model's, the same questions. n_parameters: as run_costs.
+    A trained model's evaluation is counted with the prompts of the base model's, the same questions. n_parameters: run_costs.
     """
     rows = []
     for split, table in totals.groupby("split", sort=False):
