@@ -48,8 +48,9 @@ def multiplying_parameters(model) -> int:
 class Meter:
     """Counts what runs through a model between `with` and its end: real tokens forward and backward, seconds, peak memory.
 
-    Hooks on the model's forward see the ids that it is given, a hook on its output sees the gradient come back. `peak_bytes` is
-    the largest resident memory of the whole process in that time; `memory=False` leaves it out (a thread has to look).
+    The input embedding sees every id that goes in, however the model is called, and its output sees the gradient come back:
+    hooks on both count. `peak_bytes` is the largest resident memory of the whole process in that time; `memory=False` leaves it
+    out (a thread has to look).
     """
 
     def __init__(self, model, *, memory: bool = False):
@@ -58,7 +59,7 @@ class Meter:
         self.seconds = 0.0
 
     def __enter__(self):
-        self._hook = self.model.register_forward_hook(self._count, with_kwargs=True)
+        self._hook = self.model.get_input_embeddings().register_forward_hook(self._count)
         self._ended, self._started = threading.Event(), time.monotonic()
         if self.memory:
             self._watch = threading.Thread(target=self._look, daemon=True)
@@ -72,13 +73,12 @@ class Meter:
         if self.memory:
             self._watch.join()
 
-    def _count(self, _module, args, kwargs, output):
-        ids, pad = kwargs["input_ids"] if "input_ids" in kwargs else args[0], self.model.config.pad_token_id
+    def _count(self, _module, args, output):
+        ids, pad = args[0], self.model.config.pad_token_id
         tokens = int(ids.numel() if pad is None else (ids != pad).sum())
         self.forward_tokens += tokens
-        told = next((v for v in (getattr(output, n, None) for n in ("logits", "last_hidden_state")) if v is not None), None)
-        if told is not None and told.requires_grad:
-            told.register_hook(lambda _gradient: self._back(tokens))
+        if output.requires_grad:
+            output.register_hook(lambda _gradient: self._back(tokens))
 
     def _back(self, tokens: int) -> None:
         self.backward_tokens += tokens

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lad_utils import costs
+from lad_utils import costs, embeddings
 from lad_utils.params import REPOSITORY, load_study
 from lad_utils.rollouts import Sampler, load_model, transformers_engine
 
@@ -62,6 +62,16 @@ def test_an_embedding_that_is_no_output_layer_does_not_multiply():
 
     encoder = encoder_of("minilm")
     assert costs.multiplying_parameters(encoder) < 0.5 * encoder.num_parameters() and encoder_of("char_ngrams") is None
+
+
+def test_what_runs_through_the_embedder_is_counted():
+    from lad_utils.cohort_scores import embedded
+
+    prompts = ["Tom has 12 apples .", "how many ?"]
+    tokens = embeddings._load("minilm").tokenizer(prompts).attention_mask
+    vectors, cost = embedded(prompts, embedder="minilm")
+    assert cost["forward_tokens"] == sum(map(sum, tokens)) and cost["flops"] > 0 and len(vectors) == 2
+    assert embedded(prompts, embedder="char_ngrams")[1]["flops"] == 0
 
 
 def test_peak_memory_sees_what_was_held_for_a_while(base):
