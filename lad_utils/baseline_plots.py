@@ -16,6 +16,7 @@ NEEDS = {  # what a metric needs -> (colour, marker)
     "gradients": (COLOURS["domain"], "P"),
     "training": (COLOURS["adversarial"], "X"),
 }
+LOWEST = -0.65  # of what a panel shows
 SIGNALS = {"gradient_norm": "norm", "less": "cosine of Adam's step\nwith the target's gradient", "trak": "TRAK's influence"}
 
 
@@ -35,40 +36,46 @@ def gradients_by_pass_rate(tasks: pd.DataFrame) -> Figure:
 def cost_frontier(panels: dict[str, tuple[pd.DataFrame, float | None]]) -> Figure:
     """Absolute Spearman against FLOPs a cohort (log), a panel a set; hollow: held out; dashed: noise ceiling; line: frontier.
 
-    `panels`: title -> (frontier.frontier_table, ceiling or None). Metrics without a model stand left of the scale.
+    `panels`: title -> (frontier.frontier_table, ceiling or None). Metrics without a model stand left of the scale, those of one
+    cost side by side.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(7.2 * len(panels), 6.4), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(8 * len(panels), 6.6), sharey=True, squeeze=False)
     for axis, (title, (table, ceiling)) in zip(axes[0], panels.items(), strict=True):
         left = table.loc[table["flops"] > 0, "flops"].min() / 12
-        rows = table.assign(x=table["flops"].where(table["flops"] > 0, left)).sort_values(["x", "rho"])
+        rows = table.assign(x=table["flops"].where(table["flops"] > 0, left)).sort_values("rho")
+        beside = rows.groupby("flops").cumcount() - (rows.groupby("flops")["flops"].transform("size") - 1) / 2
+        rows["x"] *= 1.07**beside
         for needs, (colour, marker) in NEEDS.items():
             mine = rows[rows["needs"] == needs]
-            axis.vlines(mine["x"], mine["low"].clip(lower=-0.2), mine["high"], color=colour, alpha=0.3, linewidth=1)
-            axis.plot(mine["x"], mine["rho"], marker, color=colour, linestyle="none", markersize=7, label=needs)
+            axis.vlines(mine["x"], mine["low"].clip(lower=LOWEST), mine["high"], color=colour, alpha=0.35, linewidth=1)
+            axis.plot(mine["x"], mine["rho"], marker, color=colour, linestyle="none", markersize=6.5, label=needs)
             axis.plot(mine["x"], mine["held_out"], marker, color=colour, linestyle="none", markersize=4, markerfacecolor="none")
         best = rows[rows["dominated_by"] == ""].sort_values("x")
-        axis.step(best["x"], best["rho"], where="post", color="0.3", linewidth=1, zorder=0)
-        _name_points(axis, rows)
+        axis.step(best["x"], best["rho"], where="post", color="0.3", linewidth=1.2, zorder=1)
         if ceiling is not None:
             axis.axhline(ceiling, color="0.4", linestyle="--", linewidth=1)
-        axis.axvline(left * 3, color="0.8", linewidth=0.8)
-        axis.set(xscale="log", ylim=(-0.65, 1.05), xlabel="FLOPs a cohort (left of the line: no model)")
+        axis.axvline(left * 3, color="0.3", linewidth=0.8)
+        axis.set(xscale="log", ylim=(LOWEST, 1.05), xlabel="FLOPs a cohort (left of the line: no model)")
         axis.set_title(title + ("" if ceiling is None else f", ceiling {ceiling:.2f}"), fontsize=10, loc="left")
+        _name_points(axis, rows)
     axes[0, 0].set_ylabel("absolute Spearman with lift; hollow: held out")
-    axes[0, 0].legend(frameon=False, fontsize=8, loc="lower left")
+    axes[0, 0].legend(frameon=True, fontsize=8, loc="lower left")
     return figure
 
 
 def _name_points(axis, rows: pd.DataFrame) -> None:
-    """Labels right of their points, moved up where one would stand on another of about the same cost."""
-    placed: list[tuple[float, float]] = []
-    for row in rows.sort_values("rho").itertuples():
-        x, y = np.log10(row.x), row.rho
-        while any(abs(x - other) < 0.9 and abs(y - height) < 0.034 for other, height in placed):
-            y += 0.006
-        placed.append((x, y))
+    """Labels in a column right of the axes, by height, none on another, each tied to its point."""
+    room, heights = (1.05 - LOWEST) / max(len(rows) + 1, 45), rows.sort_values("rho")["rho"].to_numpy().copy()
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + room)
+    for i in range(len(heights) - 1, -1, -1):  # pushed down again where the column ends
+        heights[i] = min(heights[i], 1.04 if i == len(heights) - 1 else heights[i + 1] - room)
+    at = axis.get_yaxis_transform()  # x in shares of the axes
+    for row, height in zip(rows.sort_values("rho").itertuples(), heights, strict=True):
+        tie = {"arrowstyle": "-", "color": "0.75", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
         weight = "bold" if row.metric == "lad" else "normal"
-        axis.annotate(row.label, (row.x, row.rho), (row.x * 1.12, y), fontsize=7, va="center", fontweight=weight)
+        place = {"xytext": (1.02, height), "textcoords": at, "annotation_clip": False, "arrowprops": tie}
+        axis.annotate(row.label, (row.x, row.rho), fontsize=7.5, va="center", fontweight=weight, zorder=0, **place)
 
 
 def additions(rows: pd.DataFrame, *, title: str) -> Figure:

@@ -26,7 +26,7 @@ def metric_overview(panels: dict[str, tuple[pd.DataFrame, float | None]]) -> Fig
         for place, (label, row) in enumerate(rows.iterrows()):
             colour = LAD if label == "LAD" else OTHER
             if pd.isna(row["value"]):
-                axis.annotate("not measured", (0, place), ha="center", va="center", fontsize=7.5, color=MUTED)
+                axis.annotate("undefined", (0, place), ha="center", va="center", fontsize=7.5, color=MUTED)
                 continue
             axis.plot([row["ci_low"], row["ci_high"]], [place, place], color=colour, linewidth=2, alpha=0.6)
             axis.plot(row["value"], place, "D" if label == "LAD" else "o", color=colour, markersize=6)
