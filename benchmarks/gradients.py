@@ -33,16 +33,25 @@ def best(work, *args) -> float:
     return min(times[1:])
 
 
-def padded(tokenizer, item, rows: int, length: int, *, every: bool = False):
-    """Token ids and weights of an item's completions, (rows, length); `every`: copies are rows of their own."""
+def rows_of(tokenizer, item, *, every: bool) -> list[tuple[list[int], int, float]]:
+    """(ids, prompt length, weight) of an item's completions; `every`: copies are rows of their own."""
     prompt, share = tokenizer(item.prompt).input_ids, advantages(item, scaled=True) / item.counts.sum()
-    texts = [(c, w, n) for c, w, n in zip(item.completions, share, item.counts, strict=True)]
-    told = [(c, w) for c, w, n in texts for _ in range(n)] if every else [(c, w * n) for c, w, n in texts]
-    ids, weights = torch.full((rows, length), tokenizer.pad_token_id), torch.zeros((rows, length - 1))
-    for row, (text, weight) in enumerate(told):
-        completion = [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-        ids[row, : len(prompt) + len(completion)] = torch.tensor(prompt + completion)
-        weights[row, len(prompt) - 1 : len(prompt) + len(completion) - 1] = float(weight)
+    rows = []
+    for text, weight, n in zip(item.completions, share.tolist(), item.counts.tolist(), strict=True):
+        ids = [*prompt, *tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+        rows += [(ids, len(prompt), weight)] * n if every else [(ids, len(prompt), weight * n)]
+    return rows
+
+
+def padded(tokenizer, rows: list[list[tuple]]):
+    """Ids and weights of some items, padded to the most rows and the longest of them: (items, rows, length)."""
+    most, longest = max(map(len, rows)), max(len(ids) for item in rows for ids, _, _ in item)
+    ids = torch.full((len(rows), most, longest), tokenizer.pad_token_id)
+    weights = torch.zeros((len(rows), most, longest - 1))
+    for i, item in enumerate(rows):
+        for j, (told, start, weight) in enumerate(item):
+            ids[i, j, : len(told)] = torch.tensor(told)
+            weights[i, j, start - 1 : len(told) - 1] = weight
     return ids, weights
 
 
@@ -66,10 +75,8 @@ def main() -> None:
 
     def batched(batch, every):
         for start in range(0, len(items), batch):
-            some = items[start : start + batch]
-            most = max(int(i.counts.sum()) if every else len(i.completions) for i in some)
-            made = [padded(tokenizer, i, most, 72, every=every) for i in some]
-            per_task(parameters, *(torch.stack(part) for part in zip(*made, strict=True)))
+            some = [rows_of(tokenizer, item, every=every) for item in items[start : start + batch]]
+            per_task(parameters, *padded(tokenizer, some))
 
     ours = best(lambda: [policy_gradient(model, tokenizer, i) for i in items])
     table = {"ours: one backward a task, equal completions once": ours}

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lad_utils.plots import COLOURS
+from lad_utils.plots import COLOURS, label_column
 
 NEEDS = {  # what a metric needs -> (colour, marker)
     "prompts": (COLOURS["random"], "s"),
@@ -57,25 +57,10 @@ def cost_frontier(panels: dict[str, tuple[pd.DataFrame, float | None]]) -> Figur
         axis.axvline(left * 3, color="0.3", linewidth=0.8)
         axis.set(xscale="log", ylim=(LOWEST, 1.05), xlabel="FLOPs a cohort (left of the line: no model)")
         axis.set_title(title + ("" if ceiling is None else f", ceiling {ceiling:.2f}"), fontsize=10, loc="left")
-        _name_points(axis, rows)
+        label_column(axis, rows.assign(y=rows["rho"], bold=rows["metric"] == "lad"))
     axes[0, 0].set_ylabel("absolute Spearman with lift; hollow: held out")
     axes[0, 0].legend(frameon=True, fontsize=8, loc="lower left")
     return figure
-
-
-def _name_points(axis, rows: pd.DataFrame) -> None:
-    """Labels in a column right of the axes, by height, none on another, each tied to its point."""
-    room, heights = (1.05 - LOWEST) / max(len(rows) + 1, 45), rows.sort_values("rho")["rho"].to_numpy().copy()
-    for i in range(1, len(heights)):
-        heights[i] = max(heights[i], heights[i - 1] + room)
-    for i in range(len(heights) - 1, -1, -1):  # pushed down again where the column ends
-        heights[i] = min(heights[i], 1.04 if i == len(heights) - 1 else heights[i + 1] - room)
-    at = axis.get_yaxis_transform()  # x in shares of the axes
-    for row, height in zip(rows.sort_values("rho").itertuples(), heights, strict=True):
-        tie = {"arrowstyle": "-", "color": "0.75", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
-        weight = "bold" if row.metric == "lad" else "normal"
-        place = {"xytext": (1.02, height), "textcoords": at, "annotation_clip": False, "arrowprops": tie}
-        axis.annotate(row.label, (row.x, row.rho), fontsize=7.5, va="center", fontweight=weight, zorder=0, **place)
 
 
 def additions(rows: pd.DataFrame, *, title: str) -> Figure:

@@ -48,6 +48,27 @@ def show(figure: Figure, path: Path | None = None) -> None:
     plt.close(figure)
 
 
+def label_column(axis, points: pd.DataFrame) -> None:
+    """Labels in a column right of the axes, in the order of y, none on another, each tied to its point.
+
+    points: label, x, y and bold, one row a point; the y limits of `axis` are final.
+    """
+    rows, (low, high) = points.sort_values("y", kind="stable"), axis.get_ylim()
+    room = (high - low) / max(len(rows) + 1, 45)
+    heights = rows["y"].to_numpy().copy()
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + room)
+    for i in range(len(heights) - 1, -1, -1):  # pushed down again where the column ends
+        heights[i] = min(heights[i], high - room / 3 if i == len(heights) - 1 else heights[i + 1] - room)
+    tie = {"arrowstyle": "-", "color": "0.75", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
+    for row, height in zip(rows.itertuples(), heights, strict=True):
+        place = {"xytext": (1.02, height), "textcoords": axis.get_yaxis_transform(), "annotation_clip": False}
+        weight = "bold" if row.bold else "normal"
+        axis.annotate(
+            row.label, (row.x, row.y), fontsize=7.5, va="center", fontweight=weight, zorder=0, arrowprops=tie, **place
+        )
+
+
 def pass_rate_histogram(pass_rates, *, title: str) -> Figure:
     figure, axes = plt.subplots(figsize=(6, 3))
     axes.hist(pass_rates, bins=np.linspace(0, 1, 17), color=COLOURS["difficulty"], edgecolor="white")

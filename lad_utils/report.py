@@ -283,7 +283,7 @@ def published_words() -> dict[str, str]:
         path = REFERENCE.parent / folder / "results.json"
         if path.is_file():
             found, prefix = json.loads(path.read_text(encoding="utf-8")), "" if folder == "micro" else f"{name}."
-            words |= {prefix + key: found[key] for key in WORDS}
+            words |= {prefix + key: found[key] for key in WORDS if key in found}
     return words
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lad_utils.agreement import NullLoco
-from lad_utils.plots import COLOURS
+from lad_utils.plots import COLOURS, label_column
 
 LAD, OTHER, MUTED = COLOURS["diversity"], COLOURS["difficulty"], "0.55"
 
@@ -43,7 +43,7 @@ def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]]
 
     `observed`: label -> (plain, held out) of measured metrics, drawn at the absolute plain one, since a line takes either sign.
     """
-    figure, axes = plt.subplots(figsize=(7.4, 4.6))
+    figure, axes = plt.subplots(figsize=(7.8, 5.6))
     middle = np.array([[np.nanmean(n.plain), np.nanmean(n.held_out)] for n in nulls])
     ranges = np.array([np.nanquantile(n.held_out, [0.05, 0.95]) for n in nulls])
     axes.fill_between(middle[:, 0], ranges[:, 0], ranges[:, 1], color=OTHER, alpha=0.15, label="simulated, 5 to 95%")
@@ -52,15 +52,14 @@ def loco_null(nulls: list[NullLoco], *, observed: dict[str, tuple[float, float]]
     known = {
         label: (abs(plain), held_out) for label, (plain, held_out) in observed.items() if np.isfinite([plain, held_out]).all()
     }
-    height = -np.inf
-    for label, (plain, held_out) in sorted(known.items(), key=lambda item: item[1][1]):
-        height = max(height + 0.1, held_out)  # labels stand in a column of their own, none on another
-        axes.plot(plain, held_out, "D", color=LAD if label == "LAD" else MUTED, markersize=6)
-        axes.plot([plain, 1.05], [held_out, height], color="0.8", linewidth=0.7, zorder=0)
-        axes.annotate(label, (1.06, height), fontsize=7.5, va="center", annotation_clip=False)
+    for label, point in known.items():
+        axes.plot(*point, "D", color=LAD if label == "LAD" else MUTED, markersize=6)
     axes.axhline(0, color="0.3", linewidth=0.8)
     axes.set(xlabel="plain Spearman", ylabel=f"Spearman held out by {folds}", ylim=(-1.05, 1.05), xlim=(-0.05, 1.05))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
+    rows = [{"label": label, "x": x, "y": y, "bold": label == "LAD"} for label, (x, y) in known.items()]
+    if rows:
+        label_column(axes, pd.DataFrame(rows))
     return figure
 
 
