@@ -67,7 +67,7 @@ def training_scores(
     tables = []
     for metric, arm in TRAINED.items():
         told = by_cohort.get(arm, pd.DataFrame(columns=["lift", "ci_low", "ci_high", "run_id"]))
-        tables.append(_of_runs(mine, metric, told, of_run, reason="no such run in this study"))
+        tables.append(_of_runs(mine, metric, told, of_run, reason="no valid run of this kind"))
     full = pd.concat([sampled[(sampled["arm"] == a) & (sampled["seed"] == OWN_SEED)] for a in ("main", "mixture")]).set_index(
         "cohort"
     )
