@@ -11,7 +11,7 @@ def baselines(found: dict[str, dict]) -> str:
     lines, lad_cost = [], found["cost.lad.flops"]["value"]
     for prefix, where, fold in SETS:
         rho = {m: found[f"{prefix}{m}.rho"]["value"] for m in METRICS}
-        rho = {m: abs(v) for m, v in rho.items() if v is not None and found.get(f"cost.{m}.flops")}
+        rho = {m: abs(v) for m, v in rho.items() if v is not None and _cost(found, m) is not None}
         if "lad" not in rho:
             continue
         told = {m: f"{METRICS[m][0]} ({rho[m]:.2f}, {_times(found[f'cost.{m}.flops']['value'] / lad_cost)})" for m in rho}
@@ -46,6 +46,11 @@ def baselines(found: dict[str, dict]) -> str:
     return "\n".join(f"* {line}" for line in lines)
 
 
+def _cost(found: dict[str, dict], metric: str) -> float | None:
+    """FLOPs of a metric for one cohort; None where no cohort has it."""
+    return found.get(f"cost.{metric}.flops", {"value": None})["value"]
+
+
 def _times(ratio: float) -> str:
     return "no model" if ratio == 0 else f"{ratio:.2g}x"
 
@@ -69,8 +74,9 @@ def cost_table(found: dict[str, dict]) -> str:
     ]
     lad = found["cost.lad.flops"]["value"]
     for metric, (label, needs) in METRICS.items():
-        if (flops := found.get(f"cost.{metric}.flops")) is None:
+        if _cost(found, metric) is None:
             continue
+        flops = found[f"cost.{metric}.flops"]
         peak, back, seconds = (found[f"cost.{metric}.{c}"] for c in ("peak_bytes", "backward_tokens", "seconds"))
         memory = f"– ({peak['reason']})" if peak["value"] is None else f"{peak['value'] / 1e6:.0f}"
         cells = [label, needs, f"{flops['value'] / lad:.2g}", f"{back['value']:,.0f}", f"{seconds['value']:.1f}", memory]

@@ -231,7 +231,7 @@ def reliability(found: dict[str, dict]) -> str:
     stops = [
         f"{label} after {e['value']:.1f} rollouts a task"
         for arm, label in (("main", "designed cohorts"), ("mixture", "mixtures"))
-        if (e := found.get(f"fewer_rollouts.{arm}.adaptive_90.rollouts_per_task"))
+        if (e := found.get(f"fewer_rollouts.{arm}.adaptive_90.rollouts_per_task")) and e["value"] is not None
     ]
     lines.append(
         f"Adaptive sampling stops by itself, at 90% confidence in the order, or with its rollouts spent: {', '.join(stops)}."
