@@ -50,7 +50,9 @@ test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
 	@$(BIN)/python -m pytest -q -m "not slow" $(PARALLEL)
 	@[ "$$(cat $(TEST)/code 2>/dev/null)" = "$(CODE)" ] || rm -rf $(TEST)
 	@mkdir -p $(TEST) && echo "$(CODE)" > $(TEST)/code
-	@LAD_OUTPUTS="$(CURDIR)/$(TEST)/study" $(BIN)/python -m lad_utils.runner smoke --cores $(CORES)
+	@# What it says is kept: the slow tests read it, and need no second undisturbed run.
+	@{ LAD_OUTPUTS="$(CURDIR)/$(TEST)/study" $(BIN)/python -m lad_utils.runner smoke --cores $(CORES); echo $$? > $(TEST)/status; } 2>&1 \
+	  | tee -a $(TEST)/log; exit "$$(cat $(TEST)/status)"
 	@# nbval runs the notebooks again, over a copy: the study's own files keep their times, so the next run reuses them.
 	@rm -rf $(TEST)/nbval && cp -Rp $(TEST)/study $(TEST)/nbval
 	@$(JUPYTER) LAD_OUTPUTS="$(CURDIR)/$(TEST)/nbval" $(BIN)/python -m pytest -q -p no:cacheprovider \
