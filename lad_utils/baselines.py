@@ -1,7 +1,9 @@
 """The metrics that LAD is compared with, and those of them that need no more than prompts, embeddings and LAD's own rollouts.
 
 Those that need the model's likelihoods or gradients are in `model_baselines`, those that need training in `training_baselines`.
-None has a parameter that was tuned on lifts.
+None has a parameter that was tuned on lifts. `variance` is the score of sampling for learnability (Rutherford et al. 2024),
+`non_zero_variance` what DAPO's dynamic sampling keeps (Yu et al. 2025), `pass_at_k` is Chen et al. (2021), eq. 1; the others say
+where they are defined whose idea they are.
 """
 
 from functools import partial

@@ -1,6 +1,7 @@
 """Metrics that need the base model itself: how likely it finds reference solutions, and its policy gradients (`influence`).
 
-Reference solutions are the cohort's own: worked out right, ending in the cohort's label, which may be wrong.
+Reference solutions are the cohort's own: worked out right, ending in the cohort's label, which may be wrong. RHO-LOSS's paper
+takes a smaller model fitted to held-out data for the irreducible loss; here it is the base model itself, fitted on.
 """
 
 import json

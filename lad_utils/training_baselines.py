@@ -1,6 +1,7 @@
 """Metrics that cost training: a short run, a smaller model's run, a datamodel fitted on mixtures, another full run.
 
-Each is told from runs that the study has anyway; what a cohort is charged is what a buyer would have to run for it.
+Each is told from runs that the study has anyway; what a cohort is charged is what a buyer would have to run for it. A smaller
+model's run as a proxy is the idea of Xie et al. (2023), DoReMi, and Coleman et al. (2020), Selection via proxy.
 """
 
 import numpy as np
