@@ -2,8 +2,8 @@
 
 Those that need the model's likelihoods or gradients are in `model_baselines`, those that need training in `training_baselines`.
 None has a parameter that was tuned on lifts. `variance` is the score of sampling for learnability (Rutherford et al. 2024),
-`non_zero_variance` what DAPO's dynamic sampling keeps (Yu et al. 2025), `pass_at_k` is Chen et al. (2021), eq. 1; the others say
-where they are defined whose idea they are.
+`non_zero_variance` what DAPO's dynamic sampling keeps (Yu et al. 2025), `pass_at_k` is Chen et al. (2021), eq. 1; the others'
+functions say whose idea they are.
 """
 
 from functools import partial
