@@ -130,6 +130,16 @@ def test_what_a_metric_adds_to_lad_is_held_out_and_nothing_for_noise():
     assert found["adds.n_steps.q2_gain"]["reason"] == "x constant"
 
 
+def test_a_held_out_prediction_knows_nothing_of_its_own_fold():
+    rng = np.random.default_rng(4)
+    x, y, folds = rng.normal(size=(20, 2)), rng.normal(size=20), np.repeat([*"abcde"], 4)
+    told = frontier.held_out_ridge(x, y, folds)
+    again = frontier.held_out_ridge(x, np.where(folds == "b", y + 5, y), folds)
+    assert again[folds == "b"] == pytest.approx(told[folds == "b"]) and not np.allclose(again, told)
+    moved = frontier.held_out_ridge(np.where((np.arange(20) == 5)[:, None], x + 3, x), y, folds)
+    assert moved[4] == pytest.approx(told[4]) and moved[5] != pytest.approx(told[5])  # nor is it standardised by its fold
+
+
 def test_words_name_who_is_ahead_at_what_cost_and_say_what_has_no_value():
     text = baseline_words.baselines({e["name"]: e for e in pd.read_json(REFERENCE / "results.json", typ="series")["entries"]})
     assert "number of steps (" in text and "On the cost frontier" in text
