@@ -10,9 +10,10 @@ import pandas as pd
 
 from lad_utils.baselines import METRICS, SCORED, dots_scores, score_cohort
 from lad_utils.cohorts import score_split
-from lad_utils.costs import COUNTS, Meter, rollout_cost, scaled, total
+from lad_utils.costs import COUNTS, Meter, sampling_counts, scaled, total
 from lad_utils.embeddings import embed, encoder_of
 from lad_utils.params import Study
+from lad_utils.rollouts import counts
 
 COLUMNS = ["arm", "cohort", "metric", "value", "ci_low", "ci_high", "reason", "n_tasks", *COUNTS]
 
@@ -42,9 +43,9 @@ def score_study(
     spent = {split: t.set_index("task_id") for split, t in totals.groupby("split")}
     tables = []
     for arm, rows in judgements.groupby("arm", sort=False):
-        mine, solved = spent[score_split(arm)], _counts(rows)
+        mine, solved = spent[score_split(arm)], counts(rows)
         close, asked = dots_scores(solved, vectors, seed=study.world_seed)
-        of_asked = _sampled(mine.loc[asked], n_parameters)
+        of_asked = sampling_counts(mine.loc[asked], n_parameters)
         for name, group in rows.groupby("cohort", sort=False):
             ids = group.groupby("position", sort=True)["task_id"].first()
             length = (mine["prompt_tokens"] / mine["n"])[ids].to_numpy()
@@ -53,21 +54,11 @@ def score_study(
             table.loc[table["value"].isna(), "reason"] = "the tasks have no worked solutions"
             dots = {"metric": "dots", "value": close[name], "reason": "no interval: all cohorts share the reference set"}
             table = pd.concat([table, pd.DataFrame([dots])], ignore_index=True).set_index("metric").loc[SCORED].reset_index()
-            sampled = _sampled(mine.loc[ids.unique()], n_parameters)
+            sampled = sampling_counts(mine.loc[ids.unique()], n_parameters)
             shown = scaled(embedding, ids.nunique() / len(used))
             costs = [_cost(m, sampled, shown, scaled(of_asked, 1 / rows["cohort"].nunique())) for m in SCORED]
             tables.append(pd.concat([table, pd.DataFrame(costs)], axis=1).assign(arm=arm, cohort=name, n_tasks=len(ids)))
     return pd.concat(tables, ignore_index=True)[COLUMNS]
-
-
-def _counts(judgements: pd.DataFrame) -> pd.DataFrame:
-    grouped = judgements.groupby(["cohort", "position", "task_id"], sort=False)["reward"]
-    return grouped.agg(correct="sum", k="size").reset_index()
-
-
-def _sampled(rows: pd.DataFrame, n_parameters: int) -> dict:
-    cost = rollout_cost(rows, kind="", name="", n_parameters=n_parameters)
-    return {c: cost[c] for c in COUNTS}
 
 
 def _cost(metric: str, sampled: dict, shown: dict, asked: dict) -> dict:

@@ -113,6 +113,11 @@ def rollout_cost(totals: pd.DataFrame, *, kind: str, name: str, n_parameters: in
     )
 
 
+def sampling_counts(totals: pd.DataFrame, n_parameters: int) -> dict:
+    """COUNTS of rollout_cost."""
+    return total(rollout_cost(totals, kind="", name="", n_parameters=n_parameters))
+
+
 def training_cost(groups: pd.DataFrame, *, seconds: float, kind: str, name: str, n_parameters: int) -> dict:
     """Cost of GRPO runs from their logged groups (tokens and prompt_tokens of all completions of a group).
 

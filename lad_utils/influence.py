@@ -7,7 +7,7 @@ learnalign      p(1-p) cos(g, G): the alignment of LearnAlign (Li et al. 2025), 
                 The paper aligns with other training tasks; here G is the target's gradient, the same for every method.
 less            cos(Gamma(g), G), Gamma Adam's step from moments of a warm-up (LESS, Xia et al. 2024, eq. 3), with the RL loss.
                 The text divides by sqrt(v) + eps, the authors' code by sqrt(v + eps): the text is followed. The warm-up moves
-                no weights, so there is one checkpoint.
+                no weights, so there is one checkpoint; its moments are corrected for their bias before g enters, not after.
 trak            h' (F'F/n + ridge)^-1 f, f and h projected g and G, F those of the n tasks with a gradient (TRAK, Park et al.
                 2023, eq. 13); its weights 1 - p of a classifier's margin have no counterpart here and are left out.
 cropi           cos(f, h): the offline core of CROPI (Zhu et al. 2025), off-policy influence from stored rollouts; these are the

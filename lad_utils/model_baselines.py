@@ -14,7 +14,7 @@ from lad_utils import micro
 from lad_utils.base_model import fit
 from lad_utils.cohort_scores import COLUMNS
 from lad_utils.cohorts import score_split
-from lad_utils.costs import COUNTS, Meter, rollout_cost, scaled, total
+from lad_utils.costs import Meter, sampling_counts, scaled, total
 from lad_utils.gradients import KEY
 from lad_utils.influence import GRADIENT_METRICS, SPENT
 from lad_utils.params import Study
@@ -105,14 +105,14 @@ def signal_scores(
     rows = rows.assign(rho_loss=rows["holdout_log_likelihood"] - rows["log_likelihood"])
     cost, n_cohorts = spent.set_index("name"), members.groupby(["arm", "cohort"]).ngroups
     shared = {name: scaled(cost.loc[name], 1 / n_cohorts) for name in ("holdout_training", "target_gradient", "warm_up")}
-    target = _sampled(totals[totals["split"] == "target"], n_parameters)
+    target = sampling_counts(totals[totals["split"] == "target"], n_parameters)
     shared["target_gradient"] = total(shared["target_gradient"], scaled(target, 1 / n_cohorts))
     tables = []
     for (arm, name), group in rows.groupby(["arm", "cohort"], sort=False):
         own, solutions = group.drop_duplicates(KEY), len(group[["task_id", "answer"]].drop_duplicates())
         drawn = totals[(totals["split"] == own["split"].iloc[0]) & totals["task_id"].isin(own["task_id"])]
         told, held_out = (scaled(cost.loc[n], solutions / cost.loc[n, "n"]) for n in ("likelihood", "holdout_likelihood"))
-        gradient = total(own[[*SPENT]].sum().to_dict() | {"generated_tokens": 0}, _sampled(drawn, n_parameters))
+        gradient = total(own[[*SPENT]].sum().to_dict() | {"generated_tokens": 0}, sampling_counts(drawn, n_parameters))
         costs = {
             "log_likelihood": told,
             "rho_loss": total(told, held_out, shared["holdout_training"]),
@@ -126,8 +126,3 @@ def signal_scores(
     gradients = table["metric"].isin(GRADIENT_METRICS)
     why = np.where(gradients, "no interval: gradients were taken once, over all rollouts", "no interval: no rollout enters")
     return table.assign(reason=why)[COLUMNS]
-
-
-def _sampled(rows: pd.DataFrame, n_parameters: int) -> dict:
-    cost = rollout_cost(rows, kind="", name="", n_parameters=n_parameters)
-    return {c: cost[c] for c in COUNTS}

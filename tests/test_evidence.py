@@ -20,7 +20,7 @@ from lad_utils.energy import unbiased_energy
 from lad_utils.entries import HISTORY_FILE, failure_entries
 from lad_utils.faults import fault_tables
 from lad_utils.findings import readme_with
-from lad_utils.model_baselines import KEY, members_of, signal_scores
+from lad_utils.model_baselines import KEY, members_of, reference_solutions, signal_scores, solution_log_likelihood
 from lad_utils.oracle import CURVE_K, UNEQUAL, arm_recipe
 from lad_utils.params import REPOSITORY, check, load_study
 from lad_utils.problems import transfer_energy
@@ -122,6 +122,23 @@ def test_scores_that_need_the_model_recompute_from_what_was_measured_of_each_tas
     gradients = again[again["metric"] == "gradient_norm"].set_index("cohort")
     own = members_of(tables["cohorts"]).merge(tables["task_signals"], on=KEY)
     assert gradients["value"].to_dict() == pytest.approx(own.groupby("cohort")["gradient_norm"].mean().to_dict())
+
+
+def test_signals_of_a_task_are_its_votes_and_the_shipped_models_likelihood(tables, votes):
+    from lad_utils.rollouts import load_model
+
+    signals, members = tables["task_signals"], members_of(tables["cohorts"])
+    right = (
+        votes.assign(right=votes["reward"] * votes["count"]).groupby(["arm", "cohort", "position"])[["right", "count"]].sum()
+    )
+    seen = members.merge((right["right"] / right["count"]).rename("seen").reset_index(), on=["arm", "cohort", "position"])
+    both = seen.merge(signals, on=KEY)
+    assert len(both) == len(members) and both["pass_rate"].to_numpy() == pytest.approx(both["seen"].to_numpy())
+    assert (signals.loc[signals["pass_rate"].isin([0, 1]), ["gradient_norm", "less", "trak"]] == 0).all().all()
+    some = signals.drop_duplicates(["task_id", "answer"]).iloc[::400]
+    solutions = reference_solutions(some, tables["tasks"])
+    told = solution_log_likelihood(*load_model(REFERENCE / "base"), solutions.prompt.tolist(), solutions.solution.tolist())
+    assert told == pytest.approx(some["log_likelihood"].to_numpy(), abs=1e-4)
 
 
 def test_scores_that_need_training_recompute_from_the_runs(tables):
