@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from lad_utils import micro
+from lad_utils import code_verifier, format_verifier, micro
 from lad_utils.diversity import normalise_rows
 from lad_utils.energy import unbiased_energy
 from lad_utils.verifier import extract, parse_number, verify
@@ -66,7 +66,12 @@ def rewards_even_answers(completion, answer: str) -> bool:
     return value is not None and value % 2 == 0
 
 
-VERIFIERS: dict[str, Callable[..., bool]] = {"exact": verify, "even_answer": rewards_even_answers}
+VERIFIERS: dict[str, Callable[..., bool]] = {
+    "exact": verify,
+    "even_answer": rewards_even_answers,
+    "code": code_verifier.check,
+    "format": format_verifier.check,
+}
 
 
 class CohortError(ValueError):

@@ -4,6 +4,8 @@ import functools
 import re
 from collections.abc import Iterable
 
+from lad_utils.code_verifier import code_answer
+from lad_utils.format_verifier import format_answer
 from lad_utils.task_files import RowError
 from lad_utils.task_sources import short
 from lad_utils.verifier import gold_answer
@@ -84,6 +86,18 @@ def _fault(value, levels: int = DEEPEST) -> str:
     return next(filter(None, faults), "")
 
 
+def _checked(record: dict) -> tuple[str, str | None]:
+    """Verifier and answer of a task that has no answer but tests (HumanEval's fields) or constraints on the text's form."""
+    try:
+        if not _absent(record.get("test")) and not _absent(record.get("entry_point")):
+            return "code", code_answer(record["prompt"], record["test"], record["entry_point"])
+        if not _absent(record.get("constraints")):
+            return "format", format_answer(record["constraints"])
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise RowError("unusable answer", f"answer: {type(error).__name__}: {short(str(error))}") from None
+    return "", None
+
+
 def task_row(record: object, default_id: str) -> dict:
     """One row of the table; raises RowError, naming the field, what was found and what was expected."""
     if not isinstance(record, dict):
@@ -107,13 +121,15 @@ def task_row(record: object, default_id: str) -> dict:
     answer_field, stated = _first_field(record, ANSWER_FIELDS)
     if _absent(stated) and messages is not None:
         stated = _closing_turn(messages)
-    answer = _gold(stated)
+    verifier, answer = _checked(record) if _absent(stated) else ("", None)
+    answer = answer or _gold(stated)
     if answer is None:
         kind, where = "missing answer" if _absent(stated) else "unusable answer", ", ".join(ANSWER_FIELDS)
         found = short(stated)
         raise RowError(kind, f"answer: found {found}, expected a number, LaTeX or a full solution in {where} or messages")
     row = {"task_id": _identity(record.get("task_id"), default_id), "prompt": prompt, "answer": answer}
     row |= {"messages": turns} if len(turns) > 1 else {}
+    row |= {"verifier": verifier} if verifier else {}
     # A chat that did not become the prompt may hold the answer: under its own name it would be taken for the prompt.
     renamed = {"messages": "source_messages"}
     for name, value in record.items():

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lad_utils import math_worker, verifier
+from lad_utils import limited_worker, verifier
 from lad_utils.math_worker import WORKER
 from lad_utils.verifier import completion_text, extract, extract_strict, gold_answer, parse_number, verify, verify_strict
 
@@ -427,7 +427,7 @@ def test_a_memory_bomb_is_false_and_the_worker_goes_on(bomb_in_gold):  # A14
     WORKER.stop()
     assert root_of(320 + bomb_in_gold)
     worker = WORKER.process.pid
-    assert resource.prlimit(worker, resource.RLIMIT_AS) == (math_worker.MEMORY_BYTES,) * 2
+    assert resource.prlimit(worker, resource.RLIMIT_AS) == (limited_worker.MEMORY_BYTES,) * 2
     resource.prlimit(worker, resource.RLIMIT_AS, (200 * 2**20,) * 2)  # so low that the time limit is not what ends it
     bomb = "(x+y+z)^{9999}"
     assert not (verify(box(r"\sqrt{18}"), bomb) if bomb_in_gold else verify(box(bomb), "18"))
@@ -438,7 +438,7 @@ def test_a_memory_bomb_is_false_and_the_worker_goes_on(bomb_in_gold):  # A14
 def test_a_late_reply_never_answers_the_next_question(monkeypatch):
     assert root_of(207)
     os.kill(WORKER.process.pid, signal.SIGSTOP)
-    monkeypatch.setattr(math_worker, "WALL_SECONDS", 0.1)
+    monkeypatch.setattr(limited_worker, "WALL_SECONDS", 0.1)
     first = WORKER.process.pid
     assert not root_of(208)
     monkeypatch.undo()
@@ -463,7 +463,7 @@ def test_a_worker_that_someone_ended_costs_no_verdict():
 def test_an_old_worker_is_replaced_before_what_it_keeps_fills_its_memory(monkeypatch):
     assert root_of(213)
     first = WORKER.process.pid
-    monkeypatch.setattr(math_worker, "REQUESTS", WORKER.served)
+    monkeypatch.setattr(limited_worker, "REQUESTS", WORKER.served)
     assert root_of(214) and WORKER.process.pid != first
 
 
