@@ -1,6 +1,7 @@
 """Code answers: the program in a completion is run against the task's tests, in `lad_utils.sandbox`.
 
-The `answer` of a code task is JSON: {"prompt": code before the answer, "test": asserts or check(candidate), "entry_point": name}; the prompt is valid code alone.
+The `answer` of a code task is JSON: {"prompt": code before the answer, "test": asserts or check(candidate), "entry_point": name}.
+The prompt is valid code by itself.
 """
 
 import gzip
@@ -9,7 +10,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from lad_utils.sandbox import Limits, Verdict, run_tests
+from lad_utils.sandbox import LIMITS, Limits, Verdict, run_tests
 from lad_utils.verifier import completion_text
 
 # A fence opens on a line of its own; a policy that was cut off never closes it.
@@ -23,7 +24,9 @@ def code_answer(prompt: str, test: str, entry_point: str) -> str:
     """The `answer` of a code task. Raises ValueError if the entry point is no name."""
     for name, value in (("prompt", prompt), ("test", test), ("entry_point", entry_point)):
         if not isinstance(value, str) or (name == "entry_point" and not value.isidentifier()):
-            raise ValueError(f"code task: {name}: found {repr(value)[:80]}, expected {'a name' if name == 'entry_point' else 'text'}")
+            raise ValueError(
+                f"code task: {name}: found {repr(value)[:80]}, expected {'a name' if name == 'entry_point' else 'text'}"
+            )
     return json.dumps({"prompt": prompt, "test": test, "entry_point": entry_point})
 
 
@@ -42,8 +45,8 @@ def program(completion: str, prompt: str, entry_point: str) -> str:
     return prompt + STOPS.split(text, maxsplit=1)[0] + "\n"
 
 
-def verdict(completion, answer: str, *, limits: Limits = Limits()) -> Verdict:
-    """Whether the completion's program passes the answer's tests, and why not; ValueError for an answer that is no code task."""
+def verdict(completion, answer: str, *, limits: Limits = LIMITS) -> Verdict:
+    """Whether the completion's program passes the answer's tests, and why not; ValueError if the answer is no code task."""
     try:
         task = json.loads(answer)
         prompt, test, entry_point = (task[name] for name in ("prompt", "test", "entry_point"))

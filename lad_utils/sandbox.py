@@ -39,6 +39,9 @@ class Limits:
     output_bytes: int = 2**20  # of one returned value
 
 
+LIMITS = Limits()
+
+
 class Verdict(NamedTuple):
     passed: bool
     reason: str  # `passed`, or what ended it
@@ -102,7 +105,7 @@ def _start(job: dict, stdin: int, stdout: int, verdict: int) -> subprocess.Popen
         return subprocess.Popen(command, pass_fds=fds, start_new_session=True, env={}, cwd="/", **pipes)
 
 
-def run_tests(program: str, *, prompt: str, test: str, entry_point: str, limits: Limits = Limits()) -> Verdict:
+def run_tests(program: str, *, prompt: str, test: str, entry_point: str, limits: Limits = LIMITS) -> Verdict:
     """Whether `program` defines an `entry_point` that passes `test`; always ends, at the latest after `limits.wall_seconds`.
 
     `prompt` is code that the tests may need (helpers, imports); `test` is top-level asserts or a function `check(candidate)`,
@@ -136,5 +139,7 @@ def run_tests(program: str, *, prompt: str, test: str, entry_point: str, limits:
         said = verdict.read(200).decode(errors="replace")
     started, _, reason = said.partition("\n")
     if started != "ready":
-        raise SandboxError(f"sandbox: {started or 'the tests did not start'} within {limits.wall_seconds:g} s, expected both sides")
+        raise SandboxError(
+            f"sandbox: {started or 'the tests did not start'} within {limits.wall_seconds:g} s, expected both sides"
+        )
     return Verdict(reason == "passed", reason or ("failed: wall-clock limit" if late else "failed: a limit ended the tests"))

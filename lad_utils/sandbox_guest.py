@@ -139,7 +139,9 @@ def main(descriptor: int, verdict: int) -> None:
     started = incoming.readline(16) == "ready\n"
     os.write(verdict, b"ready\n" if started else b"the answer's process did not start\n")
     if started:
-        said = run_tests(job["tests"], Candidate(job["tests"]["entry_point"], job["limits"]["output_bytes"], outgoing, incoming))
+        said = run_tests(
+            job["tests"], Candidate(job["tests"]["entry_point"], job["limits"]["output_bytes"], outgoing, incoming)
+        )
         os.write(verdict, said.encode())
 
 
