@@ -45,13 +45,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU: bytes, peak FLOP/s in bf16 without sparsity, the shares of it that sampling and training reach, dollars an hour."""
+    """A GPU: bytes, peak FLOP/s in bf16 without sparsity, the shares that sampling and training reach, dollars an hour."""
 
     memory: float = 80e9
     peak: float = 989e12
     sampling: float = 0.10
     training: float = 0.35
     dollars: float = 3.0
+
+
+PLAN, MACHINE = Plan(), Machine()
 
 
 def scoring_flops(plan: Plan, parameters: float) -> float:
@@ -142,74 +145,80 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def _rows(table: pd.DataFrame) -> list[str]:
-    return [
-        f"| {r.model} | {r.what} | {r.tokens:.2g} | {r.flops:.2g} | {_number(r.gpu_hours)} | {_number(r.dollars)} | {r.gpus} |"
-        for r in table.itertuples()
-    ]
+def _rows(table: pd.DataFrame) -> str:
+    lines = ["| model | what | tokens sampled | FLOPs | GPU-hours | dollars | fewest GPUs |", "|" + "---|" * 7]
+    for r in table.itertuples():
+        spent = f"{_number(r.gpu_hours)} | {_number(r.dollars)}"
+        lines.append(f"| {r.model} | {r.what} | {r.tokens:.2g} | {r.flops:.2g} | {spent} | {r.gpus} |")
+    return "\n".join(lines)
 
 
-def page(plan: Plan = Plan(), machine: Machine = Machine()) -> str:  # noqa: B008 (both are frozen)
+def _checks(table: pd.DataFrame) -> str:
+    lines = ["| what | predicted FLOPs | measured FLOPs | ratio |", "|---|---|---|---|"]
+    lines += [f"| {r.what} | {r.predicted:.3g} | {r.measured:.3g} | {r.ratio:.2f} |" for r in table.itertuples()]
+    return "\n".join(lines)
+
+
+def page(plan: Plan = PLAN, machine: Machine = MACHINE) -> str:
     """The text of `docs/scaling.md`."""
     study, market = cost_table(plan, machine), cost_table(replace(plan, cohorts=MARKET), machine)
-    ratio = study.groupby("what")["gpu_hours"].sum()
-    flops = study.groupby("what")["flops"].sum()
     market = market[market["what"] == "LAD"]
-    speed = machine.peak * machine.sampling / 2
-    days = market.set_index("model")["gpu_hours"] / NODE / 24
-    head = "| model | what | tokens sampled | FLOPs | GPU-hours | dollars | fewest GPUs |\n|---|---|---|---|---|---|---|"
-    checks = [f"| {r.what} | {r.predicted:.3g} | {r.measured:.3g} | {r.ratio:.2f} |" for r in against_micro().itertuples()]
+    sums = study.groupby("what")[["flops", "gpu_hours"]].sum()
+    dearer = sums.loc["oracle"] / sums.loc["LAD"]
+    days = ", ".join(f"{row.gpu_hours / NODE / 24:.1f} days at {row.model}" for row in market.itertuples())
+    speed = {name: machine.peak * machine.sampling / 2 / n for name, n in SIZES.items()}
+    train = {name: gpus(n, machine, training=True) for name, n in SIZES.items()}
     return f"""# What a study costs, on paper
 
 Made by `python -m lad_utils.scaling`. **Nothing here has run on a GPU**: FLOPs are counted by rules that the micro study's meter
-checks (below), while hours and dollars hang on the assumptions named here. Put in your own: `scaling.cost_table(Plan(...), Machine(...))`.
+checks (below), while hours and dollars hang on the assumptions named here. Put in your own with
+`lad_utils.scaling.cost_table(Plan(...), Machine(...))`.
 
 ## The model
 
-* A token sampled or read costs 2N FLOPs, one that GRPO generates and trains on 8N (no KL term; N parameters that multiply). A prompt
-  counts once a completion, which prefix caching improves on.
-* LAD of a cohort: {plan.tasks} tasks x {plan.k} rollouts. The oracle of a cohort: {plan.seeds} runs of {plan.steps} steps x {plan.completions_per_step} completions, each evaluated on
-  {plan.questions} questions, {plan.samples_a_question} sampled and one greedy answer each; the base is evaluated once.
-* Assumed lengths, means: {plan.prompt_tokens:.0f} tokens of prompt with its template, {plan.completion_tokens:.0f} of completion. Hours grow in proportion.
-* Assumed GPU: {machine.memory / 1e9:.0f} GB, {machine.peak / 1e12:.0f} TFLOP/s in bf16 (an H100's data sheet), of which sampling reaches {machine.sampling:.0%}
-  ({speed / SIZES["1.5B"]:,.0f} tokens/s at 1.5B, {speed / SIZES["7B"]:,.0f} at 7B) and training {machine.training:.0%}; {machine.dollars:.2f} dollars an hour. No overhead for
-  start-up or for runs waiting on one another.
+* A token sampled or read costs 2N FLOPs, one that GRPO generates and trains on 8N (no KL term; N parameters that multiply).
+  A prompt counts once a completion, which prefix caching improves on.
+* LAD of a cohort: {plan.tasks} tasks x {plan.k} rollouts.
+* The oracle of a cohort: {plan.seeds} runs of {plan.steps} steps x {plan.completions_per_step} completions, each
+  evaluated on {plan.questions} questions, {plan.samples_a_question} sampled and one greedy answer each; the base once.
+* Assumed mean lengths: {plan.prompt_tokens:.0f} tokens of prompt with its template, {plan.completion_tokens:.0f} of
+  completion. Hours grow in proportion.
+* Assumed GPU: {machine.memory / 1e9:.0f} GB, {machine.peak / 1e12:.0f} TFLOP/s in bf16 (an H100's data sheet), of which
+  sampling reaches {machine.sampling:.0%} ({speed["1.5B"]:,.0f} tokens/s at 1.5B, {speed["7B"]:,.0f} at 7B) and training
+  {machine.training:.0%}; {machine.dollars:.2f} dollars an hour. No overhead for start-up or for runs waiting on one another.
 
 ## A study of {plan.cohorts} cohorts
 
-{head}
-{chr(10).join(_rows(study))}
+{_rows(study)}
 
-The oracle costs {flops["oracle"] / flops["LAD"]:.1f} times LAD's FLOPs and {ratio["oracle"] / ratio["LAD"]:.1f} times its GPU-hours at every size: sampling is the slow part of both, so
-fewer rollouts a task move LAD's bill most (`13_fewer_rollouts`). A short run, or a smaller model's, undercuts this
-(`26_cost_frontier` has the measured frontier of the micro world).
+The oracle costs {dearer["flops"]:.1f} times LAD's FLOPs and {dearer["gpu_hours"]:.1f} times its GPU-hours at every size. Sampling
+is all of LAD's bill, so fewer rollouts a task move it most (`13_fewer_rollouts`). `26_cost_frontier` has what was measured in
+the micro world, where a smaller model's lift was both cheaper and better.
 
 ## A market of {MARKET:,} cohorts, scored once
 
-{head}
-{chr(10).join(_rows(market))}
+{_rows(market)}
 
-On one node of {NODE} GPUs that takes {", ".join(f"{d:,.0f} days at {name}" for name, d in days.items())}. Cohorts are independent, so a cluster divides the days
-by its nodes, a vLLM engine a GPU or a group of GPUs.
+On one node of {NODE} GPUs: {days}. Cohorts are independent, so a cluster divides the days by its nodes, one vLLM engine a
+GPU or a group of GPUs.
 
 ## Where one node ends
 
-* **Sampling**: bf16 weights and a fifth more fit one node up to {largest_in_a_node(machine) / 1e9:.0f}B parameters. Below that, multi-node vLLM (pipeline parallel across nodes) is not
-  needed for a market either: more replicas are simpler than wider ones. Above it, a replica spans nodes.
-* **Training** all parameters by AdamW takes 16 bytes a parameter and a quarter more: {gpus(SIZES["7B"], machine, training=True)} GPUs at 7B, {gpus(SIZES["70B"], machine, training=True)} at 70B ({gpus(SIZES["70B"], machine, training=True) // NODE} nodes), where
-  rollouts belong on nodes of their own.
+* **Sampling**: bf16 weights and a fifth more fit one node up to {largest_in_a_node(machine) / 1e9:.0f}B parameters. Below
+  that, no market needs multi-node vLLM (a pipeline across nodes): more replicas are simpler than wider ones. Above it, a
+  replica spans nodes.
+* **Training** all parameters by AdamW takes 16 bytes a parameter and a quarter more: {train["7B"]} GPUs at 7B,
+  {train["70B"]} at 70B ({train["70B"] // NODE} nodes), where rollouts belong on nodes of their own.
 
 ## Checked against what was measured
 
 Predicted from the published micro study's parameters and the mean lengths in screening, against its meter:
 
-| what | predicted FLOPs | measured FLOPs | ratio |
-|---|---|---|---|
-{chr(10).join(checks)}
+{_checks(against_micro())}
 
-Cohorts with repeated tasks sample each distinct task once, so the mean over designed cohorts lies below the prediction. Seconds are
-not checked: a CPU's share of its peak says nothing of a GPU's. The rehearsal on a real LM has not been run, so no such check is
-shown.
+Cohorts with repeated tasks sample each distinct task once, so the mean over designed cohorts lies below the prediction. Seconds
+are not checked: a CPU's share of its peak says nothing of a GPU's. The rehearsal on a real LM has not been run, so there is no
+check against it yet.
 """
 
 
