@@ -170,8 +170,8 @@ def page(plan: Plan = PLAN, machine: Machine = MACHINE) -> str:
     train = {name: gpus(n, machine, training=True) for name, n in SIZES.items()}
     return f"""# What a study costs, on paper
 
-Made by `python -m lad_utils.scaling`. **Nothing here has run on a GPU**: FLOPs are counted by rules that the micro study's meter
-checks (below), while hours and dollars hang on the assumptions named here. Put in your own with
+Made by `python -m lad_utils.scaling`. **Nothing here has run on a GPU**: FLOPs are counted by rules that the micro study's
+meter checks (below), while hours and dollars hang on the assumptions named here. Put in your own with
 `lad_utils.scaling.cost_table(Plan(...), Machine(...))`.
 
 ## The model
@@ -191,8 +191,8 @@ checks (below), while hours and dollars hang on the assumptions named here. Put 
 
 {_rows(study)}
 
-The oracle costs {dearer["flops"]:.1f} times LAD's FLOPs and {dearer["gpu_hours"]:.1f} times its GPU-hours at every size. Sampling
-is all of LAD's bill, so fewer rollouts a task move it most (`13_fewer_rollouts`). `26_cost_frontier` has what was measured in
+The oracle costs {dearer["flops"]:.1f} times LAD's FLOPs and {dearer["gpu_hours"]:.1f} times its GPU-hours at every size.
+Sampling is all of LAD's bill, so fewer rollouts a task move it most (`13_fewer_rollouts`). `26_cost_frontier` has what was measured in
 the micro world, where a smaller model's lift was both cheaper and better.
 
 ## A market of {MARKET:,} cohorts, scored once
