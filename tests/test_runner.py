@@ -282,7 +282,7 @@ def test_a_stopped_run_ends_its_job_and_the_same_command_goes_on(tmp_path):
 def test_make_help_lists_every_target_that_a_reader_needs():
     said = subprocess.run(["make", "--no-print-directory"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     listed = {line.split()[1] for line in said.splitlines() if line.startswith("  make ")}
-    assert listed == {"help", "env", "study", "test", "test-slow", "lab", "lint", "reference", "clean"}
+    assert listed == {"help", "env", "study", "test", "test-slow", "test-slurm", "lab", "lint", "reference", "clean"}
 
 
 def test_make_clean_refuses_what_is_no_study_and_a_study_not_named():
