@@ -1,4 +1,4 @@
-"""A study through `profiles/slurm` and a real Slurm, started here: one node, four cores, four devices that stand in for GPUs."""
+"""A study through `profiles/slurm` and a real Slurm, begun here: one node, four cores, four devices that stand in for GPUs."""
 
 import os
 import re
