@@ -1,6 +1,8 @@
 # `make` alone lists the targets. Everything runs from the lock in .venv; nothing is installed outside it.
 STUDY ?= micro
 CORES ?= 2
+GPUS ?= 0
+PROFILE ?= local
 PYTHON ?= python3
 PIP_FLAGS ?=
 
@@ -19,12 +21,12 @@ JUPYTER := JUPYTER_PREFER_ENV_PATH=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=fal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env study test test-slow lab lint reference clean
+.PHONY: help env study test test-slow test-slurm lab lint reference clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  Settings: STUDY=$(STUDY) CORES=$(CORES) PYTHON=$(PYTHON) PIP_FLAGS=$(PIP_FLAGS)"
+	@echo "  Settings: STUDY=$(STUDY) CORES=$(CORES) GPUS=$(GPUS) PROFILE=$(PROFILE) PYTHON=$(PYTHON) PIP_FLAGS=$(PIP_FLAGS)"
 
 env: $(STAMP) ## install the locked CPU environment into .venv (Python 3.11 or newer)
 	@echo "environment ready: .venv"
@@ -43,8 +45,8 @@ $(STAMP):
 	@mv $(INSTALLING) $@
 	@echo "installed: $$($(BIN)/python --version) with $$($(BIN)/python -c 'from importlib.metadata import version as v; print("torch", v("torch"))')"
 
-study: $(STAMP) ## run a study's notebooks, or what is left of it (STUDY=micro CORES=2)
-	@$(BIN)/python -m lad_utils.runner $(STUDY) --cores $(CORES)
+study: $(STAMP) ## run a study's notebooks, or what is left of it (STUDY=micro CORES=2 GPUS=0 PROFILE=local)
+	@$(BIN)/python -m lad_utils.runner $(STUDY) --cores $(CORES) --gpus $(GPUS) --profile $(PROFILE)
 
 test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
 	@$(BIN)/python -m pytest -q -m "not slow" $(PARALLEL)
@@ -60,6 +62,9 @@ test: $(STAMP) ## fast tests, the smoke study, then every notebook under nbval
 
 test-slow: $(STAMP) ## the tests that train, kill and restart things
 	@$(BIN)/python -m pytest -q -m slow
+
+test-slurm: $(STAMP) ## a study through a real Slurm, started for it on this machine (root and slurm-wlm needed)
+	@$(BIN)/python -m pytest -q -rs tests/test_slurm.py
 
 lab: $(STAMP) ## open the notebooks in JupyterLab, on the smoke study's files (made first, five to six minutes)
 	@$(BIN)/python -m lad_utils.runner smoke --cores $(CORES)

@@ -1,5 +1,7 @@
 """The DAG of notebook runs of one study: `snakemake --config study=micro --profile profiles/local --cores 2`.
 
+On four GPUs add `gpus=4` to the configuration and `--resources gpu=4`: jobs that train or sample then take one each.
+
 `make study` starts it through `lad_utils.runner`, which adds progress, an ETA and clean restarts. A notebook and the
 study's parameters are inputs of a rule, so that editing either runs it again; the executed notebook is its log, which
 stays when the notebook raises. The package's modules are no inputs, else a docstring would cost hours of training:
@@ -12,7 +14,7 @@ import sys
 
 sys.path.insert(0, str(workflow.basedir))
 from lad_utils.params import PARAMS, REPOSITORY, load_study
-from lad_utils.progress import NOTEBOOKS, THREADS_ALL, oracle_jobs
+from lad_utils.progress import NOTEBOOKS, TAKES_GPU, THREADS_ALL, oracle_jobs
 from lad_utils.runs import study_dir
 
 STUDY = load_study(config.get("study", "smoke"))
@@ -20,6 +22,7 @@ OUT = study_dir(STUDY).resolve()
 ORACLE = [f"runs/{arm}/{cohort}/run.json" for arm, cohort in oracle_jobs(STUDY)]
 LARGER = ["larger/model.safetensors"] if STUDY.larger_model else []
 SMALLER = ["smaller/model.safetensors"] if STUDY.smaller_model else []
+GPUS = int(config.get("gpus", 0))
 CAUSAL = ["causal.json"] if STUDY.selections else []
 
 
@@ -44,7 +47,12 @@ def logs(rule, job=""):
 
 
 def threads_of(rule):
-    return workflow.cores if rule in THREADS_ALL else 1
+    """Every core, or one. A job on a cluster's node must not count that node's cores: the runner says how many."""
+    return int(config.get("cores") or workflow.cores) if rule in THREADS_ALL else 1
+
+
+def gpus_of(rule):
+    return 1 if GPUS and rule in TAKES_GPU else 0
 
 
 # A relative LAD_OUTPUTS would mean something else in notebooks/ than it does here.
@@ -53,14 +61,19 @@ os.environ["LAD_OUTPUTS"] = str(OUT.parent)
 # HF_HUB_OFFLINE: nothing is fetched in a run. One OpenMP thread a core that the job holds: results don't hang on the
 # machine's size, and jobs side by side don't fight. `-k python3` is the kernel of this very interpreter: see
 # JUPYTER_PREFER_ENV_PATH, without which one in the user's home may win.
-PAPERMILL = (
+ENVIRONMENT = (
     "OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} TQDM_DISABLE=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false "
     "PYTHONHASHSEED=0 JUPYTER_PREFER_ENV_PATH=1 "
-    + shlex.quote(sys.executable).replace("{", "{{").replace("}", "}}")
+)
+PYTHON = shlex.quote(sys.executable).replace("{", "{{").replace("}", "}}")
+RUN = (
+    PYTHON
     + " -m papermill {input.notebook:q} {log.notebook:q} -f {input.params:q} --cwd "
     + shlex.quote(str(REPOSITORY / "notebooks")).replace("{", "{{").replace("}", "}}")
     + " -k python3 --log-output --no-progress-bar --start-timeout 300"
 )
+PAPERMILL = ENVIRONMENT + RUN
+ON_DEVICE = ENVIRONMENT + f"{PYTHON} -m lad_utils.devices {GPUS} -- " + RUN if GPUS else PAPERMILL
 TO_LOG = " > {log.text:q} 2>&1"
 STUDY_FILE = str(PARAMS / f"{STUDY.study}.yaml")
 
@@ -81,8 +94,10 @@ rule base:
     log:
         **logs("base"),
     threads: threads_of("base")
+    resources:
+        gpu=gpus_of("base"),
     shell:
-        PAPERMILL + TO_LOG
+        ON_DEVICE + TO_LOG
 
 
 rule cohorts:
@@ -97,8 +112,10 @@ rule cohorts:
     log:
         **logs("cohorts"),
     threads: threads_of("cohorts")
+    resources:
+        gpu=gpus_of("cohorts"),
     shell:
-        PAPERMILL + " -p cores {threads}" + TO_LOG
+        ON_DEVICE + " -p cores {threads}" + TO_LOG
 
 
 rule rollouts:
@@ -116,8 +133,10 @@ rule rollouts:
     log:
         **logs("rollouts"),
     threads: threads_of("rollouts")
+    resources:
+        gpu=gpus_of("rollouts"),
     shell:
-        PAPERMILL + " -p cores {threads}" + TO_LOG
+        ON_DEVICE + " -p cores {threads}" + TO_LOG
 
 
 rule scoring:
@@ -148,8 +167,10 @@ rule baselines:
     log:
         **logs("baselines"),
     threads: threads_of("baselines")
+    resources:
+        gpu=gpus_of("baselines"),
     shell:
-        PAPERMILL + " -p cores {threads}" + TO_LOG
+        ON_DEVICE + " -p cores {threads}" + TO_LOG
 
 
 rule zeros:
@@ -162,8 +183,10 @@ rule zeros:
     log:
         **logs("zeros"),
     threads: threads_of("zeros")
+    resources:
+        gpu=gpus_of("zeros"),
     shell:
-        PAPERMILL + " -p cores {threads}" + TO_LOG
+        ON_DEVICE + " -p cores {threads}" + TO_LOG
 
 
 rule problems:
@@ -179,8 +202,10 @@ rule problems:
     log:
         **logs("problems"),
     threads: threads_of("problems")
+    resources:
+        gpu=gpus_of("problems"),
     shell:
-        PAPERMILL + " -p cores {threads}" + TO_LOG
+        ON_DEVICE + " -p cores {threads}" + TO_LOG
 
 
 rule fewer:
@@ -207,8 +232,10 @@ rule oracle:
     log:
         **logs("oracle", "/{arm}-{cohort}"),
     threads: threads_of("oracle")
+    resources:
+        gpu=gpus_of("oracle"),
     shell:
-        PAPERMILL + " -r arm {wildcards.arm:q} -r cohort {wildcards.cohort:q}" + TO_LOG
+        ON_DEVICE + " -r arm {wildcards.arm:q} -r cohort {wildcards.cohort:q}" + TO_LOG
 
 
 rule loco:

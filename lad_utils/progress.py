@@ -39,6 +39,7 @@ NOTEBOOKS = {
     "report": "11_report",
 }
 THREADS_ALL = ("cohorts", "rollouts", "zeros", "problems", "baselines")  # these take every core; all others take one
+TAKES_GPU = (*THREADS_ALL, "base", "oracle")  # these train or sample: where there are GPUs, each takes one
 NEEDS = {
     "base": [],
     "cohorts": ["base"],
@@ -149,16 +150,19 @@ def prior_seconds(study: Study) -> dict[str, float]:
     }
 
 
-def remaining_seconds(pending: Counter, running: list[tuple[str, float]], seconds: dict[str, float], *, cores: int) -> float:
+def remaining_seconds(
+    pending: Counter, running: list[tuple[str, float]], seconds: dict[str, float], *, cores: int, gpus: int = 0
+) -> float:
     """Time left: unfinished jobs a rule (those that run included) x their seconds, less what the running ones have done.
 
-    One-thread jobs of a rule share the cores; rules are added up, as each waits for the one before. `running` holds
-    (rule, elapsed seconds).
+    One-thread jobs of a rule share the cores, and the GPUs if there are any and the rule takes one; rules are added up, as
+    each waits for the one before. `running` holds (rule, elapsed seconds).
     """
     left = 0.0
     for rule, n in pending.items():
         done = sum(min(elapsed, seconds[rule]) for name, elapsed in running if name == rule)
-        left += (n * seconds[rule] - done) / (1 if rule in THREADS_ALL else max(min(cores, n), 1))
+        at_once = 1 if rule in THREADS_ALL else min(cores, gpus) if gpus and rule in TAKES_GPU else cores
+        left += (n * seconds[rule] - done) / max(min(at_once, n), 1)
     return left
 
 

@@ -1,15 +1,18 @@
 """Run a study's notebooks through snakemake: one line a finished job, a time left, and clean stops and restarts.
 
-`python -m lad_utils.runner STUDY [--cores N] [--until RULE]`. Exit codes: 0 done, 1 a notebook failed, 2 the study
-can't start (one line says why), 130 stopped. Kill it at any instant: the same command ends what the killed one left
-running and continues from finished work.
+`python -m lad_utils.runner STUDY [--cores N] [--gpus N] [--until RULE] [--profile NAME]`. Exit codes: 0 done, 1 a notebook
+failed, 2 the study can't start (one line says why), 130 stopped. Kill it at any instant: the same command ends what the
+killed one left running, in Slurm, too, and continues from finished work.
 """
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import queue
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +21,7 @@ import time
 from pathlib import Path
 
 import psutil
+import yaml
 
 from lad_utils.params import REPOSITORY, ParamsError, load_study
 from lad_utils.progress import (
@@ -36,15 +40,22 @@ from lad_utils.runs import study_dir
 
 HEARTBEAT = 60  # seconds without a finished job after which a line says what runs
 MARK = "LAD_RUN"  # everything that a runner starts carries the study's folder under this name
+PROFILES = REPOSITORY / "profiles"
+UNENDED = "PENDING,CONFIGURING,RUNNING,SUSPENDED,COMPLETING"  # states of a Slurm job that may still run something
 
 
 def marked_processes(folder: Path) -> list[psutil.Process]:
-    """Live processes that a runner of this study started, with their children; not this one, nor those that it runs in."""
+    """Live processes that a runner of this study started, with their children; not this one, nor those that it runs in.
+
+    Nor those that Slurm runs on this very machine, which inherit the mark: `cancel_slurm` ends them.
+    """
     spared = {os.getpid(), *(p.pid for p in psutil.Process().parents())}
-    found = {}
+    here, found = {None, os.environ.get("SLURM_JOB_ID")}, {}
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+            values = process.environ()
+            ours = values.get(MARK) == str(folder) and values.get("SLURM_JOB_ID") in here
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
         except psutil.Error:  # ended meanwhile, or another user's
             continue
@@ -68,6 +79,49 @@ def end_processes(folder: Path, *, within: float = 20.0) -> int:
     return len(ended)
 
 
+def slurm_prefix(folder: Path) -> str:
+    """What the names of a study's Slurm jobs begin with, the same in every run of it: 'lad-smoke-0a1b2c3d4e5f'."""
+    digest = hashlib.blake2b(str(folder).encode(), digest_size=6).hexdigest()
+    return f"lad-{re.sub('[^A-Za-z0-9]', '-', folder.name)[:30]}-{digest}"  # the plugin takes 50 letters, digits and hyphens
+
+
+def slurm_jobs(folder: Path) -> list[str]:
+    """Ids of a study's Slurm jobs that have not ended, those just being cancelled included; OSError when squeue fails."""
+    asked = subprocess.run(
+        ["squeue", "--me", "--noheader", f"--states={UNENDED}", "--format=%A %j"], capture_output=True, text=True
+    )
+    if asked.returncode:
+        raise OSError(f"squeue: expected a list of this study's jobs, found: {' '.join(asked.stderr.split())}")
+    jobs = [line.split() for line in asked.stdout.splitlines()]
+    return list(dict.fromkeys(job for job, name in jobs if name.startswith(slurm_prefix(folder) + "_")))
+
+
+def cancel_slurm(folder: Path, *, within: float = 300.0) -> int:
+    """Cancel a study's Slurm jobs and wait until none runs anything; how many there were. OSError when some stay.
+
+    Jobs outlive the snakemake that submitted them, and the next one would submit them again beside themselves.
+    """
+    cancelled, deadline = set(), time.monotonic() + within
+    while jobs := slurm_jobs(folder):
+        if time.monotonic() > deadline:
+            raise OSError(
+                f"Slurm jobs {', '.join(jobs)}: expected to end within {within:.0f} s of scancel, found them there still"
+            )
+        if new := set(jobs) - cancelled:
+            subprocess.run(["scancel", *new], capture_output=True)  # one that ended meanwhile makes it fail: ask again
+            cancelled |= new
+        time.sleep(0.5)
+    return len(cancelled)
+
+
+def end_earlier(folder: Path, *, in_slurm: bool) -> tuple[int, int]:
+    """(processes, Slurm jobs) of this study that were still there and are no more: the submitting snakemake first."""
+    processes = end_processes(folder)
+    # A study that once ran in Slurm may have jobs there, whatever the profile is now.
+    asked = in_slurm or ((folder / ".snakemake" / "slurm_logs").is_dir() and shutil.which("squeue"))
+    return processes, cancel_slurm(folder) if asked else 0
+
+
 def own_study(folder: Path) -> int | None:
     """Lock the study while this process lives, and return the lock's handle; None when another live runner has it."""
     handle = os.open(folder / ".runner.lock", os.O_RDWR | os.O_CREAT, 0o644)  # closed on exec: orphans never hold it
@@ -83,11 +137,29 @@ def shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def start_snakemake(study: str, folder: Path, *, cores: int, until: str) -> subprocess.Popen:
+def read_profile(name: str) -> dict:
+    """The settings of profiles/<name>; ParamsError when there are none, or when they need a Slurm that isn't there."""
+    path = PROFILES / name / "config.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.parent.name for p in PROFILES.glob("*/config.yaml")))
+        raise ParamsError(f"profile {name!r} is unknown; profiles: {known}")
+    settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    absent = [tool for tool in ("sbatch", "squeue", "scancel") if not shutil.which(tool)]
+    if settings.get("executor") == "slurm" and absent:
+        raise ParamsError(
+            f"profile {name!r} runs jobs in Slurm: expected sbatch, squeue and scancel, not found: {', '.join(absent)}"
+        )
+    return settings
+
+
+def start_snakemake(study: str, folder: Path, *, cores: int, until: str, profile: str, gpus: int) -> subprocess.Popen:
     """Snakemake over the study's DAG, marked; in a session of its own, so that a Ctrl-C reaches this process alone."""
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(folder)]
-    command += ["--profile", str(REPOSITORY / "profiles" / "local"), "--cores", str(cores), "--nocolor"]
-    command += ["--config", f"study={study}"] + (["--until", until] if until != "report" else [])
+    command += ["--profile", str(PROFILES / profile), "--cores", str(cores), "--nocolor"]
+    command += ["--config", f"study={study}", f"cores={cores}", f"gpus={gpus}"]
+    command += (["--until", until] if until != "report" else []) + (["--resources", f"gpu={gpus}"] if gpus else [])
+    if read_profile(profile).get("executor") == "slurm":
+        command += ["--slurm-jobname-prefix", slurm_prefix(folder)]
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -123,8 +195,8 @@ def report_failures(progress: Progress, folder: Path):
             say(f"{name_of(job)} failed: {why}\n  {shown(stem)}.ipynb and .txt hold what it printed", to=sys.stderr)
 
 
-def follow(child: subprocess.Popen, study, folder: Path, *, cores: int, until: str) -> int:
-    """Print a line for each finished job until snakemake ends; its exit code."""
+def follow(child: subprocess.Popen, study, folder: Path, *, cores: int, until: str, place: str, gpus: int) -> int:
+    """Print a line for each finished job until snakemake ends; its exit code. `cores`: one-thread jobs at once, at `place`."""
     lines, progress, begun = queue.Queue(), Progress(), time.monotonic()
     log = folder / "notebooks" / "snakemake.txt"
     log.parent.mkdir(exist_ok=True)
@@ -135,7 +207,7 @@ def follow(child: subprocess.Popen, study, folder: Path, *, cores: int, until: s
     def times(now: float) -> str:
         seconds = {rule: sum(m) / len(m) if (m := measured.get(rule)) else prior[rule] for rule in NOTEBOOKS}
         running = [(job["rule"], now - job["started"]) for job in progress.running.values()]
-        left = remaining_seconds(progress.planned, running, seconds, cores=cores)
+        left = remaining_seconds(progress.planned, running, seconds, cores=cores, gpus=gpus)
         return f"| elapsed {clock(now - begun)}" + (f" | about {clock(left)} left" if progress.planned.total() else "")
 
     while True:
@@ -150,7 +222,7 @@ def follow(child: subprocess.Popen, study, folder: Path, *, cores: int, until: s
         if event == "planned":
             done = total - progress.planned.total()
             known = f"{done} of {total} jobs already done" if done else f"{total} jobs to run"
-            say(f"study {study.study}: {known}, {cores} cores  {times(now)}")
+            say(f"study {study.study}: {known}, {place}  {times(now)}")
         elif event == "finished":
             took = now - job["started"]
             measured.setdefault(job["rule"], []).append(took)
@@ -190,9 +262,10 @@ def show_results(folder: Path):
             say(f"{label:<8} {shown(path)}")
 
 
-def run(name: str, *, cores: int, until: str) -> int:
+def run(name: str, *, cores: int, until: str, profile: str = "local", gpus: int = 0) -> int:
     """Run a study up to a rule; the exit code."""
     try:
+        settings = read_profile(profile)
         study = load_study(name)
         if study.study != name:
             raise ParamsError(f"{name}.yaml: key 'study': expected {name!r}, the file's name, found {study.study!r}")
@@ -206,16 +279,27 @@ def run(name: str, *, cores: int, until: str) -> int:
         say(str(error), to=sys.stderr)
         return 2
     folder = study_dir(study).resolve()
+    in_slurm = settings.get("executor") == "slurm"
+    at_once = settings["jobs"] if in_slurm else cores
+    place = (f"up to {at_once} Slurm jobs at once" if in_slurm else f"{cores} cores") + (f", {gpus} GPUs" if gpus else "")
     begun, handle = time.monotonic(), own_study(folder)
     if handle is None:
         say(f"study {name!r} is already being run by another process; wait for it or stop it first", to=sys.stderr)
         return 2
     try:
-        if orphans := end_processes(folder):
+        try:
+            orphans, jobs = end_earlier(folder, in_slurm=in_slurm)
+        except OSError as error:
+            say(str(error), to=sys.stderr)
+            return 2
+        if orphans:
             say(f"ended {orphans} processes that an earlier run of this study had left behind")
+        if jobs:
+            say(f"cancelled {jobs} Slurm jobs that an earlier run of this study had left behind")
         for lock in (folder / ".snakemake" / "locks").glob("*"):  # ours alone: the study is locked
             lock.unlink(missing_ok=True)
-        code = follow(start_snakemake(name, folder, cores=cores, until=until), study, folder, cores=cores, until=until)
+        child = start_snakemake(name, folder, cores=cores, until=until, profile=profile, gpus=gpus)
+        code = follow(child, study, folder, cores=at_once, until=until, place=place, gpus=gpus)
         if code:
             return 1
         say(f"study {name} done in {clock(time.monotonic() - begun)}" + ("" if until == "report" else f", up to {until}"))
@@ -225,7 +309,10 @@ def run(name: str, *, cores: int, until: str) -> int:
     except (KeyboardInterrupt, BrokenPipeError):  # the latter when what reads this output, such as `head`, has ended
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        end_processes(folder)
+        try:
+            end_earlier(folder, in_slurm=in_slurm)
+        except OSError as error:  # what it left running, the next run asks for again
+            say(str(error), to=sys.stderr)
         say("stopped; the same command continues from finished work", to=sys.stderr)
         return 130
     finally:
@@ -235,15 +322,21 @@ def run(name: str, *, cores: int, until: str) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lad_utils.runner", description="Run a study, or what is left of it.")
     parser.add_argument("study", help="a file's name in params/, without .yaml")
-    parser.add_argument("--cores", type=int, default=2, help="jobs side by side (default 2)")
+    parser.add_argument(
+        "--cores", type=int, default=2, help="jobs side by side; in Slurm, the cores of the jobs that use several (default 2)"
+    )
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs that jobs share, one each; 0 (default) leaves devices alone")
+    parser.add_argument("--profile", default="local", help="a folder's name in profiles/ (default local)")
     parser.add_argument("--until", choices=list(NOTEBOOKS), default="report", metavar="RULE", help=", ".join(NOTEBOOKS))
     options = parser.parse_args(arguments)
     if options.cores < 1:
         parser.error(f"argument --cores: expected 1 or more, found {options.cores}")
+    if options.gpus < 0:
+        parser.error(f"argument --gpus: expected 0 or more, found {options.gpus}")
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
-    return run(options.study, cores=options.cores, until=options.until)
+    return run(options.study, cores=options.cores, until=options.until, profile=options.profile, gpus=options.gpus)
 
 
 if __name__ == "__main__":

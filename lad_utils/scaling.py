@@ -192,8 +192,8 @@ meter checks (below), while hours and dollars hang on the assumptions named here
 {_rows(study)}
 
 The oracle costs {dearer["flops"]:.1f} times LAD's FLOPs and {dearer["gpu_hours"]:.1f} times its GPU-hours at every size.
-Sampling is all of LAD's bill, so fewer rollouts a task move it most (`13_fewer_rollouts`). `26_cost_frontier` has what was measured in
-the micro world, where a smaller model's lift was both cheaper and better.
+Sampling is all of LAD's bill, so fewer rollouts a task move it most (`13_fewer_rollouts`). `26_cost_frontier` has what was
+measured in the micro world, where a smaller model's lift was both cheaper and better.
 
 ## A market of {MARKET:,} cohorts, scored once
 

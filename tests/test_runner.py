@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -212,6 +213,53 @@ def test_a_wrong_study_or_setting_ends_in_one_line_and_exit_code_2(monkeypatch, 
     assert stopped.value.code == 2
 
 
+def test_a_slurm_profile_without_slurm_and_an_unknown_profile_end_in_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("LAD_OUTPUTS", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for profile, told in (("slurm", "not found: sbatch, squeue, scancel"), ("slrum", "profiles: local, slurm")):
+        assert runner.run("smoke", cores=1, until="base", profile=profile) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and f"profile {profile!r}" in said and told in said
+    assert not list(tmp_path.iterdir()), "a refused study leaves no folder"
+
+
+def test_names_of_slurm_jobs_tell_the_study_and_its_folder_and_are_valid():
+    names = {runner.slurm_prefix(Path(f"/{top}/{study}")) for top in "ab" for study in ("smoke", "qwen2.5-1.5b" + "-gsm8k" * 9)}
+    assert len(names) == 4 and all(re.fullmatch("lad-[A-Za-z0-9-]{1,46}", name) for name in names)  # what the plugin takes
+
+
+def slurm_stand_in(monkeypatch, folder: Path, squeue: str):
+    """Put a `squeue` and a `scancel` on PATH that touches `cancelled`."""
+    for name, script in (("squeue", squeue), ("scancel", f"echo $@ >> {folder}/cancelled")):
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_only_this_studys_slurm_jobs_are_cancelled_and_waited_for(monkeypatch, tmp_path):
+    name = runner.slurm_prefix(tmp_path / "smoke")
+    jobs = [f"echo 7 {name}_u", "echo 8 lad-smoke-000000000000_u", "echo 9 sh"]
+    slurm_stand_in(monkeypatch, tmp_path, f"[ -e {tmp_path}/cancelled ] || {{ {'; '.join(jobs)}; }}")
+    assert runner.cancel_slurm(tmp_path / "smoke") == 1
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+    slurm_stand_in(monkeypatch, tmp_path, f"echo 7 {name}_u")
+    with pytest.raises(OSError, match="Slurm jobs 7: expected to end within 0 s"):
+        runner.cancel_slurm(tmp_path / "smoke", within=0)
+
+
+def test_a_study_does_not_start_while_slurm_does_not_say_what_runs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("LAD_OUTPUTS", str(tmp_path))
+    (tmp_path / "smoke" / ".snakemake" / "slurm_logs").mkdir(parents=True)  # it once ran in Slurm
+    slurm_stand_in(monkeypatch, tmp_path, "echo slurm_load_jobs error >&2; exit 1")
+    assert runner.run("smoke", cores=1, until="base") == 2
+    assert capsys.readouterr().err == "squeue: expected a list of this study's jobs, found: slurm_load_jobs error\n"
+
+
+def test_time_left_on_gpus_shares_them_not_the_cores():
+    pending, seconds = Counter(oracle=4, loco=1), {"oracle": 90.0, "loco": 10.0}
+    assert progress.remaining_seconds(pending, [], seconds, cores=16, gpus=2) == 4 * 90 / 2 + 10
+
+
 TOY = """
 rule all:
     input: "a"
@@ -282,7 +330,7 @@ def test_a_stopped_run_ends_its_job_and_the_same_command_goes_on(tmp_path):
 def test_make_help_lists_every_target_that_a_reader_needs():
     said = subprocess.run(["make", "--no-print-directory"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     listed = {line.split()[1] for line in said.splitlines() if line.startswith("  make ")}
-    assert listed == {"help", "env", "study", "test", "test-slow", "lab", "lint", "reference", "clean"}
+    assert listed == {"help", "env", "study", "test", "test-slow", "test-slurm", "lab", "lint", "reference", "clean"}
 
 
 def test_make_clean_refuses_what_is_no_study_and_a_study_not_named():
