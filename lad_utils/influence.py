@@ -71,6 +71,8 @@ def reference(model, tokenizer, targets: list[Item], items: list[Item], *, seed:
 
 
 def _cosine(a, b) -> float:
+    """In float64: sums of a million float32 keep three or four digits on some CPUs."""
+    a, b = a.double(), b.double()
     norms = float(a.norm() * b.norm())
     return float(a @ b) / norms if norms > 0 else 0.0
 
@@ -82,7 +84,7 @@ def item_scores(model, tokenizer, item: Item, given: Reference, project: Project
         return {"norm": 0.0, "cosine": 0.0, "adam_cosine": 0.0, "projected": np.zeros(project.dim, np.float32)}
     (b1, b2), g = BETAS, gradient
     adam = (b1 * given.momentum + (1 - b1) * g) / ((b2 * given.square + (1 - b2) * g**2).sqrt() + EPSILON)
-    found = {"norm": float(g.norm()), "cosine": _cosine(g, given.target), "adam_cosine": _cosine(adam, given.target)}
+    found = {"norm": float(g.double().norm()), "cosine": _cosine(g, given.target), "adam_cosine": _cosine(adam, given.target)}
     return found | {"projected": project(g).numpy()}
 
 

@@ -145,6 +145,7 @@ def test_scores_of_a_task_follow_their_definitions(base, tmp_path):
     found = influence.gradient_metrics(scores, given, seed=0)
     g, target = policy_gradient(model, tokenizer, items[1]), policy_gradient(model, tokenizer, item(answer="18"), scaled=False)
     assert close(given.target, target)
+    g, target = g.double(), target.double()
     cosine = float(g @ target / (g.norm() * target.norm()))
     assert found.gradient_norm[1] == pytest.approx(float(g.norm()), rel=1e-4)
     assert found.learnalign[1] == pytest.approx(0.25 * 0.75 * cosine, abs=1e-5)
