@@ -17,7 +17,8 @@ from lad_utils.rollouts import load_model
 from lad_utils.runs import read_table, write_text
 
 PAGE = REPOSITORY / "docs" / "scaling.md"
-SIZES = {"1.5B": 1.54e9, "3B": 3.21e9, "7B": 7.62e9, "70B": 70.6e9}  # parameters, from the models' cards
+# All parameters, from the cards of Qwen2.5-1.5B, Llama-3.2-3B, Qwen2.5-7B and Llama-3.1-70B.
+SIZES = {"1.5B": 1.54e9, "3B": 3.21e9, "7B": 7.61e9, "70B": 70.6e9}
 MARKET = 10_000  # cohorts
 NODE = 8  # GPUs
 
@@ -192,8 +193,8 @@ meter checks (below), while hours and dollars hang on the assumptions named here
 {_rows(study)}
 
 The oracle costs {dearer["flops"]:.1f} times LAD's FLOPs and {dearer["gpu_hours"]:.1f} times its GPU-hours at every size.
-Sampling is all of LAD's bill, so fewer rollouts a task move it most (`13_fewer_rollouts`). `26_cost_frontier` has what was
-measured in the micro world, where a smaller model's lift was both cheaper and better.
+LAD's embeddings are left out: the embedder does not grow with the model. `26_cost_frontier` has what each metric cost in the
+micro world, embeddings included, and `13_fewer_rollouts` how few rollouts would do there.
 
 ## A market of {MARKET:,} cohorts, scored once
 

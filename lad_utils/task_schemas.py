@@ -90,10 +90,10 @@ def _checked(record: dict) -> tuple[str, str | None]:
     """Verifier and answer of a task that has no answer but tests (HumanEval's fields) or constraints on the text's form."""
     try:
         if not _absent(record.get("test")) and not _absent(record.get("entry_point")):
-            return "code", code_answer(record["prompt"], record["test"], record["entry_point"])
+            return "code", code_answer(record.get("prompt"), record["test"], record["entry_point"])
         if not _absent(record.get("constraints")):
             return "format", format_answer(record["constraints"])
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RowError("unusable answer", f"answer: {type(error).__name__}: {short(str(error))}") from None
     return "", None
 
@@ -131,7 +131,8 @@ def task_row(record: object, default_id: str) -> dict:
     row |= {"messages": turns} if len(turns) > 1 else {}
     row |= {"verifier": verifier} if verifier else {}
     # A chat that did not become the prompt may hold the answer: under its own name it would be taken for the prompt.
-    renamed = {"messages": "source_messages"}
+    # The input's own word for a verifier never decides how a row with tests or constraints is judged.
+    renamed = {"messages": "source_messages"} | ({"verifier": "source_verifier"} if verifier else {})
     for name, value in record.items():
         if name not in ("task_id", "prompt", "answer", prompt_field, answer_field):
             row[renamed.get(name, name)] = None if isinstance(value, float) and value != value else value

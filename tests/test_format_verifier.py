@@ -108,11 +108,12 @@ def test_a_buyers_rows_with_constraints_are_format_tasks_and_bad_ones_are_report
     path = tmp_path / "forms.jsonl"
     rows = [
         {"task_id": "a", "prompt": "A date.", "constraints": {"regex": r"\d{4}"}},
-        {"task_id": "b", "prompt": "Two words.", "constraints": {"words": [2, 2]}},
+        {"task_id": "b", "prompt": "Two words.", "constraints": {"words": [2, 2]}, "verifier": "exact"},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     table = load_tasks(path)
     assert table["verifier"].tolist() == ["format", "format"]
+    assert table["source_verifier"].tolist() == [None, "exact"]
     assert check("2026", table["answer"][0]) and check("two words", table["answer"][1])
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"prompt": "Bad.", "constraints": {"regex": "("}}]))
     with pytest.warns(UserWarning, match="unusable answer 1"):

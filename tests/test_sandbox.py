@@ -83,8 +83,7 @@ def test_a_hostile_program_is_wrong_and_soon_over(program):
 
 @sandboxed
 def test_nothing_of_a_killed_sandbox_is_left_running():
-    marker = f"marker_{os.getpid()}"
-    passes(f"import os, time\nos.fork()\nos.fork()\ntime.sleep(60)  # {marker}", wall_seconds=1)
+    passes("import os, time\nos.fork()\nos.fork()\ntime.sleep(60)", wall_seconds=1)
     time.sleep(0.2)
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "/guest.py" not in "\n".join(line for line in listed.splitlines() if line.startswith("/"))
